@@ -1,0 +1,72 @@
+//! Dead letters: what could not be processed, kept whole with its cause.
+
+use std::fmt;
+
+/// Which step refused the record; each stage has its own dead-letter output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Not readable: no JSON, invalid UTF-8, a broken frame.
+    Parse,
+    /// Readable but not an event: a missing or mistyped field, no key where there must be one.
+    Validate,
+    /// A decoded row that a sink refused.
+    Write,
+}
+
+impl Stage {
+    /// Its name in files and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Parse => "parse",
+            Stage::Validate => "validate",
+            Stage::Write => "write",
+        }
+    }
+}
+
+/// A machine-readable code and a text for people. Neither holds row values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Stable snake_case code, e.g. `invalid_json`, `missing_field`; documented in the README.
+    pub code: &'static str,
+    /// What is wrong and where in the record.
+    pub text: String,
+}
+
+impl Cause {
+    /// A cause.
+    pub fn new(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+/// A record or row that could not be processed, with everything needed to replay it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLetter {
+    /// Which step refused it.
+    pub stage: Stage,
+    /// Why.
+    pub cause: Cause,
+    /// The table (`schema.table`), where it was known.
+    pub table: Option<String>,
+    /// The original value bytes; `None` for a record without value.
+    pub value: Option<Vec<u8>>,
+    /// The original key bytes.
+    pub key: Option<Vec<u8>>,
+    /// Headers or attributes.
+    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Topic or subscription, where the frame named one.
+    pub topic: Option<Vec<u8>>,
+    /// The partition (file) it came from.
+    pub partition: String,
+    /// Its offset there.
+    pub offset: u64,
+    /// Which delivery of it failed; 1 for the first, one more with each replay.
+    pub attempt: u32,
+}

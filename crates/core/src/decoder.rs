@@ -1,0 +1,95 @@
+//! The decoder's contract: bytes in, events out, bad input as data.
+
+use crate::dead::{Cause, Stage};
+use crate::event::Event;
+use crate::record::Record;
+
+/// Turns records into events. Pure: same records in the same order give the same output; no record stops it, whatever
+/// its bytes are.
+///
+/// Every call pushes at least one item, so that records can be balanced against their outcomes.
+pub trait Decoder: Send {
+    /// Decodes one record and appends what came out of it.
+    fn decode(&mut self, record: &Record<'_>, out: &mut Vec<Decoded>);
+}
+
+/// What came out of a record.
+#[derive(Debug)]
+pub enum Decoded {
+    /// A change of a row.
+    Event(Event),
+    /// Something that moves positions and watermarks but changes no row.
+    Control(Control),
+    /// Refused.
+    Dead(Refusal),
+}
+
+/// Why a record was refused. The engine adds the record's bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// Parse or validate.
+    pub stage: Stage,
+    /// Why.
+    pub cause: Cause,
+    /// The table, where it was known.
+    pub table: Option<String>,
+}
+
+/// A control record, with the source's time where it told one (ms since the epoch).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Control {
+    /// Which.
+    pub kind: ControlKind,
+    /// The source's time, for the watermark.
+    pub ts_ms: Option<i64>,
+}
+
+/// The kinds of control records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ControlKind {
+    /// A delete's tombstone, or the JSON text `null`.
+    Tombstone,
+    /// A heartbeat.
+    Heartbeat,
+    /// A transaction's BEGIN or END.
+    Transaction,
+    /// A schema-change event (DDL).
+    SchemaChange,
+    /// A logical message (op `m`).
+    Message,
+    /// An event of a table that the config leaves out, or of a signal table.
+    Filtered,
+    /// An empty line.
+    Empty,
+}
+
+impl ControlKind {
+    /// All kinds, in the order of [`ControlKind::index`].
+    pub const ALL: [ControlKind; 7] = [
+        ControlKind::Tombstone,
+        ControlKind::Heartbeat,
+        ControlKind::Transaction,
+        ControlKind::SchemaChange,
+        ControlKind::Message,
+        ControlKind::Filtered,
+        ControlKind::Empty,
+    ];
+
+    /// Its name in summaries and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            ControlKind::Tombstone => "tombstone",
+            ControlKind::Heartbeat => "heartbeat",
+            ControlKind::Transaction => "transaction",
+            ControlKind::SchemaChange => "schema_change",
+            ControlKind::Message => "message",
+            ControlKind::Filtered => "filtered",
+            ControlKind::Empty => "empty",
+        }
+    }
+
+    /// Its place in [`ControlKind::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}

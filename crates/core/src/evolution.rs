@@ -1,0 +1,1 @@
+//! Schema evolution policy: facts in, decision out.

@@ -1,0 +1,128 @@
+//! What a source delivers.
+
+use crate::dead::Cause;
+use crate::position::{PartitionId, Position};
+
+/// A byte range in a [`RecordBatch`]'s buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub start: u32,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+/// One record's place in its batch.
+#[derive(Debug, Clone, Default)]
+pub struct Slot {
+    /// The value; `None` where the source delivered none (a tombstone), or delivered the record in a broken frame
+    /// (then `broken` says why and `value` holds the frame's bytes).
+    pub value: Option<Range>,
+    /// The key.
+    pub key: Option<Range>,
+    /// Headers or attributes, as (name, value) ranges.
+    pub headers: Vec<(Range, Range)>,
+    /// The topic or subscription, where the frame names one.
+    pub topic: Option<Range>,
+    /// Byte offset of the record in its file, or a number derived from the message id.
+    pub offset: u64,
+    /// When the broker took it, ms since the epoch.
+    pub publish_ts_ms: Option<i64>,
+    /// Why the frame around the record could not be read.
+    pub broken: Option<Cause>,
+}
+
+/// Records of one partition, in order, and the position after the last of them.
+#[derive(Debug)]
+pub struct RecordBatch {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The bytes that the slots point into.
+    pub buffer: Vec<u8>,
+    /// The records, in the partition's order.
+    pub slots: Vec<Slot>,
+    /// Where reading goes on after this batch.
+    pub position: Position,
+}
+
+impl RecordBatch {
+    /// The records, borrowed.
+    pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
+        self.slots.iter().map(|slot| Record { batch: self, slot })
+    }
+
+    /// The bytes of a range.
+    pub fn bytes(&self, range: Range) -> &[u8] {
+        &self.buffer[range.start as usize..(range.start as usize + range.len as usize)]
+    }
+}
+
+/// What a record carries.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Body<'a> {
+    /// A value.
+    Value(&'a [u8]),
+    /// No value: a tombstone.
+    Tombstone,
+    /// The frame around it could not be read; the frame's bytes and why.
+    Broken(&'a [u8], &'a Cause),
+}
+
+/// A record: bytes, key bytes, headers, where and when from.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    batch: &'a RecordBatch,
+    slot: &'a Slot,
+}
+
+/// A header or attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// Name bytes.
+    pub name: &'a [u8],
+    /// Value bytes (for Debezium, a JSON text).
+    pub value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// What it carries.
+    pub fn body(&self) -> Body<'a> {
+        let value = self.slot.value.map(|r| self.batch.bytes(r));
+        match (&self.slot.broken, value) {
+            (Some(cause), value) => Body::Broken(value.unwrap_or_default(), cause),
+            (None, Some(value)) => Body::Value(value),
+            (None, None) => Body::Tombstone,
+        }
+    }
+
+    /// The key's bytes.
+    pub fn key(&self) -> Option<&'a [u8]> {
+        self.slot.key.map(|r| self.batch.bytes(r))
+    }
+
+    /// The headers, in order.
+    pub fn headers(&self) -> impl ExactSizeIterator<Item = Header<'a>> + use<'a> {
+        let batch = self.batch;
+        self.slot.headers.iter().map(move |&(n, v)| Header { name: batch.bytes(n), value: batch.bytes(v) })
+    }
+
+    /// The topic or subscription.
+    pub fn topic(&self) -> Option<&'a [u8]> {
+        self.slot.topic.map(|r| self.batch.bytes(r))
+    }
+
+    /// The partition.
+    pub fn partition(&self) -> &'a PartitionId {
+        &self.batch.partition
+    }
+
+    /// Byte offset in the file, or a number derived from the message id.
+    pub fn offset(&self) -> u64 {
+        self.slot.offset
+    }
+
+    /// When the broker took it, ms since the epoch.
+    pub fn publish_ts_ms(&self) -> Option<i64> {
+        self.slot.publish_ts_ms
+    }
+}

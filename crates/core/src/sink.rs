@@ -1,0 +1,143 @@
+//! The sink's contract.
+
+use std::sync::Arc;
+
+use crate::checkpoint::{CommitToken, Epoch};
+use crate::dead::Cause;
+use crate::error::Result;
+use crate::event::Event;
+use crate::key::Key;
+use crate::order::Order;
+use crate::record::RecordBatch;
+use crate::row::Row;
+use crate::schema::RowSchema;
+use crate::Fut;
+
+/// An event with what dedupe said of it. Two gates, never one: histories take what is `distinct`, replicas what is
+/// `newest`.
+#[derive(Debug)]
+pub struct Judged {
+    /// The event; its `order` may have been adjusted (see dedupe).
+    pub event: Event,
+    /// No event with this id was seen before: the history takes it.
+    pub distinct: bool,
+    /// Newer than everything its key holds and than its table's last truncate: the replica applies it. Never set for
+    /// events without a key, except truncates.
+    pub newest: bool,
+    /// Its source time was behind its partition's watermark.
+    pub late: bool,
+    /// The row with values that state knew in place of [`Value::Unchanged`](crate::Value::Unchanged) cells, where there
+    /// were any; replicas write this one, histories write `event.row`.
+    pub filled: Option<Row>,
+}
+
+impl Judged {
+    /// The row that current-state layouts write.
+    pub fn current_row(&self) -> &Row {
+        self.filled.as_ref().unwrap_or(&self.event.row)
+    }
+}
+
+/// Values of an older event for columns that the key's newest row did not carry: replicas set these columns and leave
+/// the others; histories ignore it.
+#[derive(Debug)]
+pub struct Patch {
+    /// Table and columns.
+    pub schema: Arc<RowSchema>,
+    /// The row to patch; absent from the replica if it was deleted since.
+    pub key: Key,
+    /// The order of the newest row, which must still be the replica's.
+    pub order: Order,
+    /// Columns to set, and a row of their values in the same order.
+    pub columns: Vec<usize>,
+    /// The values of `columns`.
+    pub values: Row,
+}
+
+/// One item for sinks.
+#[derive(Debug)]
+pub enum Output {
+    /// An event and its verdict.
+    Event(Judged),
+    /// Late values for an earlier event.
+    Patch(Patch),
+}
+
+/// Outputs of one shard, in the order in which they must be applied, with the records they came from.
+#[derive(Debug)]
+pub struct OutputBatch {
+    /// What to write.
+    pub outputs: Vec<Output>,
+    /// The records that the events' `record` indexes point into.
+    pub records: Arc<RecordBatch>,
+}
+
+/// An event that the sink will not take. The engine makes a dead letter of its record.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Index into [`OutputBatch::outputs`].
+    pub output: usize,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What became of a batch's events in this sink: events = written + superseded + filtered + duplicates + rejected.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct WriteReport {
+    /// Rows written.
+    pub written: u64,
+    /// Events that the key's newer state made needless (replicas).
+    pub superseded: u64,
+    /// Events that this sink leaves out by its nature: a keyless event in a replica.
+    pub filtered: u64,
+    /// Events that were not distinct.
+    pub duplicates: u64,
+    /// Refused events.
+    pub rejected: Vec<Rejection>,
+}
+
+/// Something that a sink changed and people want to know: a column added, a table renamed by a collision, a value turned
+/// NULL by policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkNotice {
+    /// Stable snake_case code.
+    pub code: &'static str,
+    /// What happened, where.
+    pub text: String,
+    /// How many times, for counted conversions.
+    pub count: u64,
+}
+
+/// Makes events visible in a warehouse, once.
+///
+/// The calls of one epoch: [`begin`](Self::begin), [`write`](Self::write) many times, [`prepare`](Self::prepare); then,
+/// after the checkpoint that holds the token is durable, [`commit`](Self::commit), which may overlap with the next
+/// epoch's writes. Epoch n + 1 is prepared only after n was committed.
+///
+/// Crash behaviour. Before the checkpoint: everything since the last token is abandoned, and its records come again.
+/// After the checkpoint, before `commit`: [`recover`](Self::recover) gets the token and finishes the commit. A sink
+/// either stages rows invisibly in `prepare` and shows them in `commit`, or shows them in `prepare` and takes them back
+/// in `recover` if no checkpoint names them; then rows may be visible one epoch early.
+pub trait Sink: Send {
+    /// Brings the warehouse to the state of `last` (the token of the last checkpoint; `None` before the first): finishes
+    /// its commit if need be and removes everything written after it. Called once, before `begin`. Idempotent.
+    fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>>;
+
+    /// An epoch begins. `ingested_at_us` (µs since 1970) is the `__ingested_at` of its rows; it strictly increases from
+    /// epoch to epoch, across restarts too.
+    fn begin(&mut self, epoch: Epoch, ingested_at_us: i64) -> Fut<'_, Result<()>>;
+
+    /// Takes a batch. A refused event is reported, not an error.
+    fn write<'a>(&'a mut self, batch: &'a OutputBatch) -> Fut<'a, Result<WriteReport>>;
+
+    /// Makes the epoch's rows durable. `None` if the epoch had none; the last token stays in force then.
+    fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>>;
+
+    /// Makes the token's rows visible. Idempotent.
+    fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>>;
+
+    /// What it changed since the last call; each notice once.
+    fn notices(&mut self) -> Vec<SinkNotice> {
+        Vec::new()
+    }
+}

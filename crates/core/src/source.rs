@@ -1,0 +1,58 @@
+//! The source's contract.
+
+use crate::Fut;
+use crate::error::Result;
+use crate::position::{PartitionId, Position};
+use crate::record::RecordBatch;
+
+/// How much one [`Source::next`] may hand out.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// At most this many records.
+    pub records: usize,
+    /// Stop adding records once this many bytes are gathered; a single larger record still comes whole.
+    pub bytes: usize,
+}
+
+/// What a source had to give.
+#[derive(Debug)]
+pub enum Next {
+    /// Records of one partition.
+    Batch(RecordBatch),
+    /// Nothing now; ask again later. The source has already waited a little (about its poll interval) for records.
+    Idle,
+    /// Nothing any more: a bounded source is at its end.
+    End,
+}
+
+/// Something to say about a source's input that is neither a record nor a failure: a file was truncated or replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Stable snake_case code.
+    pub code: &'static str,
+    /// What happened, where, what was done.
+    pub text: String,
+}
+
+/// Delivers records of one or many partitions, merged into one stream.
+///
+/// Ordering: records of one partition come in its order; partitions interleave freely. Duplication: after a crash
+/// records behind the last checkpoint's positions come again, and a source may redeliver any record at any time.
+/// Loss: a source never skips a record that [`release`](Self::release) has not covered.
+pub trait Source: Send {
+    /// Starts delivery behind `positions`; partitions that are not named start at their beginning (or where the config
+    /// says). Called once, before anything else.
+    fn open<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>>;
+
+    /// The next records of some partition. Dropping the future loses nothing: what it had gathered comes again.
+    fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>>;
+
+    /// Every record up to these positions is durable: acknowledge. Idempotent; may never come (crash), or come for
+    /// several checkpoints at once.
+    fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>>;
+
+    /// What happened to the input since the last call; each notice once.
+    fn notices(&mut self) -> Vec<Notice> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,1 @@
+//! Bytes to events: Debezium envelopes and flattened records.

@@ -1,0 +1,1 @@
+//! Epochs, shards, flow control, recovery and the pipeline's handle.

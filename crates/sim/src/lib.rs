@@ -1,0 +1,1 @@
+//! The simulated world: crashes, redelivery, reordering, checkers and mutants.
