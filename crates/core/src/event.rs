@@ -83,6 +83,10 @@ pub struct Event {
     pub new_key: Option<Key>,
     /// Its order among the events of its key.
     pub order: Order,
+    /// Whether the order's `p` came with the event. `false` where `source.sequence[0]` was null and the event's own LSN
+    /// stands in for it (initial snapshot reads, the first transaction after a connector's start); such an order may
+    /// have to be adjusted. Always `true` for sources whose order has no `p`.
+    pub p_known: bool,
     /// Its identity within table and key.
     pub id: EventId,
     /// The row after the change. For a delete: the key columns, and the others only where the before-image is known to
