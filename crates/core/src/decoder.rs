@@ -11,6 +11,24 @@ use crate::record::Record;
 pub trait Decoder: Send {
     /// Decodes one record and appends what came out of it.
     fn decode(&mut self, record: &Record<'_>, out: &mut Vec<Decoded>);
+
+    /// What policies did to values since the last call, each (code, table, column) once, in a stable order.
+    fn notices(&mut self) -> Vec<DecodeNotice> {
+        Vec::new()
+    }
+}
+
+/// Values that a policy replaced while decoding: counted, never silent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecodeNotice {
+    /// Stable snake_case code, e.g. `date_out_of_range`.
+    pub code: &'static str,
+    /// The table (`schema.table`).
+    pub table: String,
+    /// The column.
+    pub column: String,
+    /// How many values.
+    pub count: u64,
 }
 
 /// What came out of a record.
