@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use crate::Fut;
+use crate::checkpoint::CommitToken;
+use crate::error::Result;
+
 /// Which step refused the record; each stage has its own dead-letter output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
@@ -69,4 +73,17 @@ pub struct DeadLetter {
     pub offset: u64,
     /// Which delivery of it failed; 1 for the first, one more with each replay.
     pub attempt: u32,
+}
+
+/// Where dead letters go. Follows the epochs like a sink: what was written after the last checkpoint's token is taken
+/// back by [`recover`](Self::recover), and its records come again.
+pub trait DeadLetters: Send {
+    /// Removes what was written after `last` (`None`: everything). Called once, first.
+    fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>>;
+
+    /// Appends letters.
+    fn write<'a>(&'a mut self, letters: &'a [DeadLetter]) -> Fut<'a, Result<()>>;
+
+    /// Makes what was written durable. `None` if nothing was written since the last token.
+    fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>>;
 }

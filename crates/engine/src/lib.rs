@@ -1,1 +1,20 @@
-//! Epochs, shards, flow control, recovery and the pipeline's handle.
+//! Runs a pipeline: epochs, shards, flow control, recovery and restarts.
+//!
+//! ```text
+//! intake ──tickets──▶ decode workers ──in ticket order──▶ shards ──▶ sinks
+//!   ▲                                                        │          │
+//!   └───────── release ◀── checkpoint ◀── barrier: state, tokens, counters
+//! ```
+//!
+//! The engine knows only the contracts of `millstream-core`. It needs a tokio runtime and takes its time from a
+//! [`Clock`], so that the same code runs in production and, on a paused single-threaded runtime, in simulation.
+
+mod handle;
+mod settings;
+mod status;
+mod world;
+
+pub use handle::{Handle, start};
+pub use settings::{Restart, Settings};
+pub use status::{Phase, Status, Summary};
+pub use world::{Clock, SystemClock, World};

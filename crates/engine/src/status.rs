@@ -1,0 +1,70 @@
+//! What a running pipeline tells about itself.
+
+use std::time::Duration;
+
+use millstream_core::{Counters, Epoch};
+
+/// Where the pipeline is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Recovering from the last checkpoint.
+    Starting,
+    /// Events flow.
+    Running,
+    /// Intake is paused; epochs go on.
+    Paused,
+    /// Finishing what is in flight, then ending.
+    Draining,
+    /// Waiting to start again after a failure.
+    Restarting,
+    /// Ended well: drained, exhausted, or cancelled.
+    Finished,
+    /// Ended after the last restart attempt, or a fatal error.
+    Failed,
+}
+
+/// A snapshot of the pipeline. Counts are those of the last checkpoint; `flowing` adds what has moved since.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// The last durable epoch.
+    pub epoch: Epoch,
+    /// Counters of the last durable checkpoint.
+    pub counters: Counters,
+    /// Records taken in since the start of this run, durable or not.
+    pub records_in: u64,
+    /// Events judged since the start of this run, durable or not.
+    pub events_in: u64,
+    /// The pipeline's watermark, ms since the epoch.
+    pub watermark_ms: Option<i64>,
+    /// Highest source time seen, ms since the epoch.
+    pub newest_ms: Option<i64>,
+    /// Checkpoints that became durable in this run.
+    pub checkpoints: u64,
+    /// Checkpoints that failed in this run.
+    pub checkpoints_failed: u64,
+    /// How long the last checkpoint took from barrier to durable.
+    pub checkpoint_took: Duration,
+    /// Restarts in this run.
+    pub restarts: u32,
+    /// The first failure of the current streak, as text.
+    pub failure: Option<String>,
+    /// Keys held in memory by all shards.
+    pub cached_keys: u64,
+    /// Bytes of the store on disk at the last checkpoint.
+    pub state_bytes: u64,
+    /// Recent notices of source, decoder and sinks, oldest first, at most 100.
+    pub notices: Vec<String>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// The status at the end.
+    pub status: Status,
+    /// From start to end.
+    pub took: Duration,
+    /// What does not balance; empty is right.
+    pub residues: Vec<String>,
+}
