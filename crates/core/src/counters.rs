@@ -77,6 +77,8 @@ pub struct SinkCounters {
     pub duplicates: u64,
     /// Refused; each is a dead letter of the write stage.
     pub rejected: u64,
+    /// Passed before this sink was added to the pipeline.
+    pub absent: u64,
 }
 
 impl SinkCounters {
@@ -87,11 +89,12 @@ impl SinkCounters {
         self.filtered += other.filtered;
         self.duplicates += other.duplicates;
         self.rejected += other.rejected;
+        self.absent += other.absent;
     }
 
-    /// All events that reached the sink.
+    /// All events that it accounts for.
     pub fn total(&self) -> u64 {
-        self.written + self.superseded + self.filtered + self.duplicates + self.rejected
+        self.written + self.superseded + self.filtered + self.duplicates + self.rejected + self.absent
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Slot {
     pub offset: u64,
     /// When the broker took it, ms since the epoch.
     pub publish_ts_ms: Option<i64>,
+    /// How often its processing failed before: 0 but for replayed dead letters.
+    pub failures: u32,
     /// Why the frame around the record could not be read.
     pub broken: Option<Cause>,
 }
