@@ -32,6 +32,7 @@ pub struct DecodeNotice {
 }
 
 /// What came out of a record.
+#[expect(clippy::large_enum_variant, reason = "almost every item is an event")]
 #[derive(Debug)]
 pub enum Decoded {
     /// A change of a row.

@@ -70,8 +70,8 @@ fn put(out: &mut Vec<u8>, value: Value<'_>) {
         Value::Bool(v) => out.extend([1, u8::from(v)]),
         Value::Int(v) => put_int(out, 2, v),
         Value::Float(v) => {
-            // 2^63 itself is a double but not an i64, hence the strict bound.
-            if v.fract() == 0.0 && v >= -9.223_372_036_854_775e18 && v < 9.223_372_036_854_775e18 {
+            // i64::MAX rounds up to 2^63, which is no i64: the range leaves it out.
+            if v.fract() == 0.0 && (i64::MIN as f64..i64::MAX as f64).contains(&v) {
                 put_int(out, 2, v as i64);
             } else {
                 put_text(out, 3, &v.to_string());

@@ -55,6 +55,7 @@ pub struct Patch {
 }
 
 /// One item for sinks.
+#[expect(clippy::large_enum_variant, reason = "almost every item is an event")]
 #[derive(Debug)]
 pub enum Output {
     /// An event and its verdict.

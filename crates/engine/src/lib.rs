@@ -9,9 +9,20 @@
 //! The engine knows only the contracts of `millstream-core`. It needs a tokio runtime and takes its time from a
 //! [`Clock`], so that the same code runs in production and, on a paused single-threaded runtime, in simulation.
 
+mod attempt;
+mod coordinator;
+mod decode;
+mod dispatch;
+mod flow;
 mod handle;
+mod intake;
+mod patience;
+mod recovery;
 mod settings;
+mod shard;
+mod sink_lane;
 mod status;
+mod supervisor;
 mod world;
 
 pub use handle::{Handle, start};

@@ -1,5 +1,6 @@
 //! What a running pipeline tells about itself.
 
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use millstream_core::{Counters, Epoch};
@@ -67,4 +68,51 @@ pub struct Summary {
     pub took: Duration,
     /// What does not balance; empty is right.
     pub residues: Vec<String>,
+}
+
+/// Counts that move between checkpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) records_in: AtomicU64,
+    pub(crate) events_in: AtomicU64,
+    /// `i64::MIN` before the first source time.
+    pub(crate) newest_ms: AtomicI64,
+}
+
+impl Gauges {
+    pub(crate) fn new() -> Self {
+        Self { newest_ms: AtomicI64::new(i64::MIN), ..Self::default() }
+    }
+}
+
+impl Status {
+    /// The status before anything happened.
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: Phase::Starting,
+            epoch: Epoch(0),
+            counters: Counters::default(),
+            records_in: 0,
+            events_in: 0,
+            watermark_ms: None,
+            newest_ms: None,
+            checkpoints: 0,
+            checkpoints_failed: 0,
+            checkpoint_took: Duration::ZERO,
+            restarts: 0,
+            failure: None,
+            cached_keys: 0,
+            state_bytes: 0,
+            notices: Vec::new(),
+        }
+    }
+
+    /// Keeps a notice for people, within a bound.
+    pub(crate) fn notice(&mut self, text: String) {
+        const KEPT: usize = 100;
+        if self.notices.len() == KEPT {
+            self.notices.remove(0);
+        }
+        self.notices.push(text);
+    }
 }

@@ -1,0 +1,127 @@
+//! A decode worker: records to events, split by shard.
+
+use std::sync::Arc;
+
+use millstream_core::decoder::{ControlKind, DecodeNotice, Decoded};
+use millstream_core::dedupe::shard_of;
+use millstream_core::sink::SinkNotice;
+use millstream_core::{Decoder, Event, Op, RecordBatch};
+use tokio::sync::mpsc::{Receiver, Sender};
+
+use crate::flow::{DecodedBatch, Permit, Staged, Work, Worked, gone};
+
+pub(crate) async fn run(
+    mut decoder: Box<dyn Decoder>,
+    shards: usize,
+    mut work: Receiver<Work>,
+    done: Sender<Worked>,
+) -> Staged {
+    let mut scratch = Vec::new();
+    while let Some(work) = work.recv().await {
+        let worked = match work {
+            Work::Batch(batch, permit) => {
+                Worked::Batch(decode(decoder.as_mut(), shards, batch, permit, &mut scratch))
+            }
+            Work::Barrier(barrier) => Worked::Barrier(barrier),
+        };
+        done.send(worked).await.map_err(gone)?;
+    }
+    Ok(())
+}
+
+fn decode(
+    decoder: &mut dyn Decoder,
+    shards: usize,
+    batch: RecordBatch,
+    permit: Permit,
+    scratch: &mut Vec<Decoded>,
+) -> DecodedBatch {
+    let share = batch.slots.len() / shards + batch.slots.len() / (4 * shards) + 4;
+    let mut events: Vec<Vec<Event>> = (0..shards).map(|_| Vec::with_capacity(share)).collect();
+    let mut refusals = Vec::new();
+    let mut control = [0; ControlKind::ALL.len()];
+    let (mut decoded, mut bytes, mut highest_ms) = (0, 0, None);
+    for (index, record) in (0u32..).zip(batch.records()) {
+        if let millstream_core::Body::Value(value) = record.body() {
+            bytes += value.len() as u64;
+        }
+        decoder.decode(&record, scratch);
+        let mut outcome = Outcome::Nothing;
+        for item in scratch.drain(..) {
+            match item {
+                Decoded::Event(mut event) => {
+                    event.record = index;
+                    highest_ms = highest_ms.max(event.facts.ts_ms);
+                    outcome = outcome.and(Outcome::Events);
+                    route(event, shards, &mut events);
+                }
+                Decoded::Control(item) => {
+                    highest_ms = highest_ms.max(item.ts_ms);
+                    outcome = outcome.and(Outcome::Control(item.kind));
+                }
+                Decoded::Dead(refusal) => {
+                    refusals.push((index, refusal));
+                    outcome = outcome.and(Outcome::Dead);
+                }
+            }
+        }
+        match outcome {
+            Outcome::Events => decoded += 1,
+            Outcome::Control(kind) => control[kind.index()] += 1,
+            Outcome::Dead => {}
+            Outcome::Nothing => unreachable!("invariant: a decoder pushes at least one item a record"),
+        }
+    }
+    let notices = decoder.notices().into_iter().map(notice).collect();
+    DecodedBatch {
+        records: Arc::new(batch),
+        permit,
+        events,
+        refusals,
+        control,
+        decoded,
+        bytes,
+        highest_ms,
+        notices,
+    }
+}
+
+/// A decoder's count as the engine's notice.
+fn notice(n: DecodeNotice) -> SinkNotice {
+    SinkNotice { code: n.code, text: format!("{}, column {}: {}", n.table, n.column, n.code), count: n.count }
+}
+
+/// What a record counts as, whatever number of items came out of it: a dead letter outweighs events, events outweigh
+/// control, so that each record is counted once.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Nothing,
+    Control(ControlKind),
+    Events,
+    Dead,
+}
+
+impl Outcome {
+    fn and(self, other: Outcome) -> Outcome {
+        let weight = |o: &Outcome| match o {
+            Outcome::Nothing => 0,
+            Outcome::Control(_) => 1,
+            Outcome::Events => 2,
+            Outcome::Dead => 3,
+        };
+        if weight(&other) > weight(&self) { other } else { self }
+    }
+}
+
+/// To the shard of its key; a truncate to every shard, since each keeps the table's truncate order.
+fn route(event: Event, shards: usize, events: &mut [Vec<Event>]) {
+    if event.op == Op::Truncate {
+        for shard in &mut events[1..] {
+            shard.push(event.clone());
+        }
+        events[0].push(event);
+    } else {
+        let shard = shard_of(&event, shards);
+        events[shard].push(event);
+    }
+}

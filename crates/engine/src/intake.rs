@@ -1,0 +1,113 @@
+//! Intake: takes records from the source, within the in-flight budget, and puts barriers between them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millstream_core::sink::SinkNotice;
+use millstream_core::source::Next;
+use millstream_core::{Budget, RecordBatch, Result, Source};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::flow::{IntakeOrder, Report, Staged, Work, gone};
+use crate::status::Gauges;
+
+/// The smallest share of the budget, and the unit of its semaphore, in bytes.
+const UNIT: usize = 1024;
+
+/// What one call of the source may hand out.
+const BUDGET: Budget = Budget { records: 16 * 1024, bytes: 512 * 1024 };
+
+pub(crate) struct Intake {
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) orders: UnboundedReceiver<IntakeOrder>,
+    pub(crate) workers: Vec<Sender<Work>>,
+    pub(crate) reports: Sender<Report>,
+    pub(crate) budget_units: u32,
+    pub(crate) idle: Option<Duration>,
+    pub(crate) gauges: Arc<Gauges>,
+}
+
+impl Intake {
+    pub(crate) async fn run(mut self) -> Staged {
+        let budget = Arc::new(Semaphore::new(self.budget_units as usize));
+        let mut turn = 0;
+        let mut paused = false;
+        let mut stopped = false;
+        let mut last_record = Instant::now();
+        loop {
+            // Orders first: a barrier must not wait behind a source that always has more.
+            let order = tokio::select! {
+                biased;
+                order = self.orders.recv() => order,
+                taken = take(self.source.as_mut(), &budget), if !paused && !stopped => {
+                    let (next, permit) = taken?;
+                    self.tell_notices().await?;
+                    match next {
+                        Next::Batch(batch) => {
+                            last_record = Instant::now();
+                            self.gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
+                            let permit = shrink(permit, &batch);
+                            self.hand(&mut turn, Work::Batch(batch, Arc::new(permit))).await?;
+                        }
+                        Next::Idle if self.idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
+                        Next::Idle | Next::End => {
+                            stopped = true;
+                            self.reports.send(Report::Exhausted).await.map_err(gone)?;
+                        }
+                    }
+                    continue;
+                }
+            };
+            match order {
+                None => return Ok(()),
+                Some(IntakeOrder::Barrier(barrier)) => self.hand(&mut turn, Work::Barrier(barrier)).await?,
+                Some(IntakeOrder::Release(positions)) => self.source.release(&positions).await?,
+                Some(IntakeOrder::Pause(pause)) => paused = pause,
+                Some(IntakeOrder::Stop) => stopped = true,
+            }
+        }
+    }
+
+    /// Gives work to the worker whose turn it is; dispatch collects in the same turns.
+    async fn hand(&mut self, turn: &mut usize, work: Work) -> Staged {
+        self.workers[*turn].send(work).await.map_err(gone)?;
+        *turn = (*turn + 1) % self.workers.len();
+        Ok(())
+    }
+
+    async fn tell_notices(&mut self) -> Staged {
+        for notice in self.source.notices() {
+            let notice = SinkNotice { code: notice.code, text: notice.text, count: 1 };
+            self.reports.send(Report::Notice(notice)).await.map_err(gone)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for room in the budget, then for records. Cancel-safe: a dropped wait gives its permits back.
+async fn take(source: &mut dyn Source, budget: &Arc<Semaphore>) -> Result<(Next, OwnedSemaphorePermit)> {
+    let units = (BUDGET.bytes / UNIT) as u32;
+    let permit =
+        budget.clone().acquire_many_owned(units).await.expect("invariant: the budget is never closed");
+    Ok((source.next(BUDGET).await?, permit))
+}
+
+/// Keeps as much of the permit as the batch needs. A single record above the call's budget is not charged more than
+/// the call's share, so that it can always pass.
+fn shrink(mut permit: OwnedSemaphorePermit, batch: &RecordBatch) -> OwnedSemaphorePermit {
+    let need = batch.buffer.len().div_ceil(UNIT).max(1);
+    let spare = permit.num_permits().saturating_sub(need);
+    drop(permit.split(spare));
+    permit
+}
+
+/// Semaphore units for a budget in bytes: at least what two calls of the source may take.
+pub(crate) fn budget_units(bytes: usize) -> u32 {
+    u32::try_from(bytes / UNIT)
+        .unwrap_or(u32::MAX >> 4)
+        .max((2 * BUDGET.bytes / UNIT) as u32)
+        .min(u32::MAX >> 4)
+}

@@ -1,0 +1,130 @@
+//! The restart strategy: attempts with a fixed delay, then failure with the first cause.
+
+use std::sync::Arc;
+
+use millstream_core::{Error, Kind, Result};
+use tokio::time::{Instant, sleep};
+use tracing::{error, info, warn};
+
+use crate::attempt::attempt;
+use crate::handle::Shared;
+use crate::settings::{Restart, Settings};
+use crate::status::{Phase, Summary};
+use crate::world::World;
+
+pub(crate) async fn supervise(
+    world: Arc<dyn World>,
+    settings: Arc<Settings>,
+    shared: Arc<Shared>,
+) -> Result<Summary> {
+    let started = Instant::now();
+    let mut streak = Streak::default();
+    let mut cancelled = shared.cancelled.subscribe();
+    loop {
+        let attempt_started = Instant::now();
+        shared.phase(Phase::Starting);
+        let ended = tokio::select! {
+            biased;
+            _ = cancelled.wait_for(|c| *c) => Ok(()),
+            ended = attempt(world.clone(), settings.clone(), shared.clone()) => ended,
+        };
+        let error = match ended {
+            Ok(()) => {
+                shared.phase(Phase::Finished);
+                let status = shared.status();
+                let residues = status.counters.residues();
+                return Ok(Summary { status, took: started.elapsed(), residues });
+            }
+            Err(error) => error,
+        };
+        let stable = attempt_started.elapsed() >= settings.restart.stable_after;
+        shared.update(|status| {
+            status.failure.get_or_insert_with(|| error.to_string());
+        });
+        match streak.decide(error, stable, settings.restart) {
+            Decision::Fail(first) => {
+                error!("the pipeline failed: {first}");
+                shared.phase(Phase::Failed);
+                return Err(first);
+            }
+            Decision::Restart { attempt, reason } => {
+                let delay = settings.restart.delay;
+                warn!(
+                    attempt,
+                    of = settings.restart.attempts,
+                    "restarting in {} s after: {reason}",
+                    delay.as_secs()
+                );
+                shared.update(|status| {
+                    status.phase = Phase::Restarting;
+                    status.restarts += 1;
+                    status.failure = Some(reason);
+                });
+                tokio::select! {
+                    () = sleep(delay) => {}
+                    _ = cancelled.wait_for(|c| *c) => info!("cancelled while waiting to restart"),
+                }
+            }
+        }
+    }
+}
+
+/// Failures without a stable while between them.
+#[derive(Default)]
+struct Streak {
+    first: Option<Error>,
+    restarts: u32,
+}
+
+#[derive(Debug)]
+enum Decision {
+    /// Start again; `reason` is the latest failure.
+    Restart { attempt: u32, reason: String },
+    /// Give up, showing the first cause of the streak.
+    Fail(Error),
+}
+
+impl Streak {
+    fn decide(&mut self, error: Error, stable: bool, strategy: Restart) -> Decision {
+        if stable {
+            *self = Self::default();
+        }
+        let reason = error.to_string();
+        if error.kind() == Kind::Fatal {
+            return Decision::Fail(error);
+        }
+        if self.restarts == strategy.attempts {
+            let first = self.first.take().unwrap_or(error);
+            return Decision::Fail(first.at(format!("failed {} times; the first cause", self.restarts + 1)));
+        }
+        self.first.get_or_insert(error);
+        self.restarts += 1;
+        Decision::Restart { attempt: self.restarts, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn outcome(streak: &mut Streak, error: Error, stable: bool) -> String {
+        let strategy = Restart { attempts: 2, delay: Duration::ZERO, stable_after: Duration::ZERO };
+        match streak.decide(error, stable, strategy) {
+            Decision::Restart { attempt, .. } => format!("restart {attempt}"),
+            Decision::Fail(error) => format!("fail {error}"),
+        }
+    }
+
+    #[test]
+    fn every_case_of_error_and_history() {
+        let mut streak = Streak::default();
+        let lost = |n: u32| Error::transient(format!("lost {n}"));
+        assert_eq!(outcome(&mut streak, lost(1), false), "restart 1");
+        assert_eq!(outcome(&mut streak, lost(2), false), "restart 2");
+        assert_eq!(outcome(&mut streak, lost(3), true), "restart 1", "a stable while forgets the streak");
+        assert_eq!(outcome(&mut streak, lost(4), false), "restart 2");
+        assert_eq!(outcome(&mut streak, lost(5), false), "fail failed 3 times; the first cause: lost 3");
+        assert_eq!(outcome(&mut Streak::default(), Error::fatal("no"), true), "fail no");
+    }
+}
