@@ -1,1 +1,12 @@
-//! The local checkpoint store.
+//! The local checkpoint store: keyed state, positions, tokens and counters in one embedded LSM tree.
+//!
+//! Limits: one process owns a store at a time (a lock file refuses a second one); the disk must keep what fsync
+//! promised. Every durable byte carries a format number, and an unknown one is refused, never guessed.
+
+mod bytes;
+mod format;
+mod local;
+mod savepoint;
+
+pub use format::{decode_checkpoint, encode_checkpoint};
+pub use local::{LocalStore, Options};

@@ -1,0 +1,252 @@
+//! A checkpoint's bytes, without its keyed state (which has entries of its own).
+//!
+//! ```text
+//! format (1 byte, = 1)
+//! epoch, committed                       varint each
+//! ingested_at_us                         zigzag
+//! n positions:   partition, position     length-prefixed
+//! n sink marks:  sink, epoch, token
+//! n watermarks:  partition, zigzag ms
+//! n forwards:    bytes
+//! counters:      records, bytes, decoded, n control, n dead (code, n), n tables (name, n fields),
+//!                n sinks (name, n fields), n notices (code, n)
+//! ```
+//! Counter structs are written as a field count and the fields, so that a later version can append fields and still
+//! read this one's.
+
+use std::collections::BTreeMap;
+
+use millstream_core::checkpoint::SinkMark;
+use millstream_core::counters::SinkCounters;
+use millstream_core::key::put_varint;
+use millstream_core::{Checkpoint, CommitToken, Counters, Epoch, Error, PartitionId, Position, Result, TableCounters};
+
+use crate::bytes::{Fields, put_bytes, put_signed};
+
+/// The format that this version writes, and the only one it reads.
+const FORMAT: u8 = 1;
+
+/// The bytes of a checkpoint without its state.
+pub fn encode_checkpoint(c: &Checkpoint) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    put_varint(&mut out, c.epoch.0);
+    put_varint(&mut out, c.committed.0);
+    put_signed(&mut out, c.ingested_at_us);
+    put_varint(&mut out, c.positions.len() as u64);
+    for (partition, position) in &c.positions {
+        put_bytes(&mut out, partition.0.as_bytes());
+        put_bytes(&mut out, &position.0);
+    }
+    put_varint(&mut out, c.sinks.len() as u64);
+    for mark in &c.sinks {
+        put_bytes(&mut out, mark.sink.as_bytes());
+        put_varint(&mut out, mark.epoch.0);
+        put_bytes(&mut out, &mark.token.0);
+    }
+    put_varint(&mut out, c.watermarks.len() as u64);
+    for (partition, ms) in &c.watermarks {
+        put_bytes(&mut out, partition.0.as_bytes());
+        put_signed(&mut out, *ms);
+    }
+    put_varint(&mut out, c.forwards.len() as u64);
+    for forward in &c.forwards {
+        put_bytes(&mut out, forward);
+    }
+    put_counters(&mut out, &c.counters);
+    out
+}
+
+/// A checkpoint from [`encode_checkpoint`]'s bytes, with empty state. Refuses unknown formats and damaged bytes.
+pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint> {
+    let (&format, rest) = bytes.split_first().ok_or_else(|| Fields::new(bytes, "the checkpoint").damaged())?;
+    if format != FORMAT {
+        return Err(Error::fatal(format!(
+            "the checkpoint has format {format}, and this version of millstream reads format {FORMAT}: run the version that \
+             wrote it, or take a savepoint with that version and see its release notes"
+        )));
+    }
+    let mut f = Fields::new(rest, "the checkpoint");
+    let mut c = Checkpoint {
+        epoch: Epoch(f.number()?),
+        committed: Epoch(f.number()?),
+        ingested_at_us: f.signed()?,
+        ..Checkpoint::default()
+    };
+    for _ in 0..f.count()? {
+        c.positions.push((PartitionId::new(f.text()?), Position(f.bytes()?.to_vec())));
+    }
+    for _ in 0..f.count()? {
+        let sink = f.text()?.to_owned();
+        let epoch = Epoch(f.number()?);
+        c.sinks.push(SinkMark { sink, epoch, token: CommitToken(f.bytes()?.to_vec()) });
+    }
+    for _ in 0..f.count()? {
+        c.watermarks.push((PartitionId::new(f.text()?), f.signed()?));
+    }
+    for _ in 0..f.count()? {
+        c.forwards.push(f.bytes()?.to_vec());
+    }
+    c.counters = take_counters(&mut f)?;
+    f.end()?;
+    Ok(c)
+}
+
+fn put_counters(out: &mut Vec<u8>, c: &Counters) {
+    for n in [c.records, c.bytes, c.decoded] {
+        put_varint(out, n);
+    }
+    put_numbers(out, &c.control);
+    put_map(out, &c.dead, |out, n| put_varint(out, *n));
+    put_map(out, &c.tables, |out, t| put_numbers(out, &table_fields(*t)));
+    put_map(out, &c.sinks, |out, s| put_numbers(out, &sink_fields(*s)));
+    put_map(out, &c.notices, |out, n| put_varint(out, *n));
+}
+
+fn take_counters(f: &mut Fields<'_>) -> Result<Counters> {
+    let mut c = Counters { records: f.number()?, bytes: f.number()?, decoded: f.number()?, ..Counters::default() };
+    take_numbers(f, &mut c.control)?;
+    c.dead = take_map(f, Fields::number)?;
+    c.tables = take_map(f, |f| {
+        let mut n = [0; 8];
+        take_numbers(f, &mut n)?;
+        let [events, duplicates, distinct, newest, late, untold, adjusted, unresolved] = n;
+        Ok(TableCounters { events, duplicates, distinct, newest, late, untold, adjusted, unresolved })
+    })?;
+    c.sinks = take_map(f, |f| {
+        let mut n = [0; 6];
+        take_numbers(f, &mut n)?;
+        let [written, superseded, filtered, duplicates, rejected, absent] = n;
+        Ok(SinkCounters { written, superseded, filtered, duplicates, rejected, absent })
+    })?;
+    c.notices = take_map(f, Fields::number)?;
+    Ok(c)
+}
+
+fn table_fields(t: TableCounters) -> [u64; 8] {
+    let TableCounters { events, duplicates, distinct, newest, late, untold, adjusted, unresolved } = t;
+    [events, duplicates, distinct, newest, late, untold, adjusted, unresolved]
+}
+
+fn sink_fields(s: SinkCounters) -> [u64; 6] {
+    let SinkCounters { written, superseded, filtered, duplicates, rejected, absent } = s;
+    [written, superseded, filtered, duplicates, rejected, absent]
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+    put_varint(out, numbers.len() as u64);
+    for &n in numbers {
+        put_varint(out, n);
+    }
+}
+
+/// Reads as many numbers as were written; fields that the writer did not know stay as they are.
+fn take_numbers(f: &mut Fields<'_>, numbers: &mut [u64]) -> Result<()> {
+    let written = f.count()?;
+    if written > numbers.len() {
+        return Err(f.damaged());
+    }
+    for n in &mut numbers[..written] {
+        *n = f.number()?;
+    }
+    Ok(())
+}
+
+fn put_map<T>(out: &mut Vec<u8>, map: &BTreeMap<String, T>, put: impl Fn(&mut Vec<u8>, &T)) {
+    put_varint(out, map.len() as u64);
+    for (name, value) in map {
+        put_bytes(out, name.as_bytes());
+        put(out, value);
+    }
+}
+
+fn take_map<'a, T>(
+    f: &mut Fields<'a>,
+    take: impl Fn(&mut Fields<'a>) -> Result<T>,
+) -> Result<BTreeMap<String, T>> {
+    (0..f.count()?).map(|_| Ok((f.text()?.to_owned(), take(f)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn checkpoint() -> impl Strategy<Value = Checkpoint> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..20);
+        let marks = prop::collection::vec((".{0,8}", any::<u64>(), bytes()), 0..3);
+        let table = (any::<[u64; 4]>(), any::<[u64; 4]>());
+        let tables = prop::collection::btree_map(".{0,8}", table, 0..3);
+        let counts = prop::collection::btree_map("[a-z_]{1,8}", any::<u64>(), 0..3);
+        let sinks = prop::collection::btree_map(".{0,8}", any::<[u64; 6]>(), 0..3);
+        let head = (any::<u64>(), any::<u64>(), any::<i64>(), any::<[u64; 3]>(), any::<[u64; 7]>());
+        let lists = (
+            prop::collection::vec((".{0,8}", bytes()), 0..3),
+            prop::collection::vec((".{0,8}", any::<i64>()), 0..3),
+            prop::collection::vec(bytes(), 0..3),
+        );
+        (head, lists, marks, tables, (counts.clone(), counts), sinks).prop_map(
+            |(head, lists, marks, tables, (dead, notices), sinks)| {
+                let (epoch, committed, ingested_at_us, [records, bytes, decoded], control) = head;
+                let (positions, watermarks, forwards) = lists;
+                let tables = tables.into_iter().map(|(name, ([a, b, c, d], [e, f, g, h]))| {
+                    let t = TableCounters {
+                        events: a,
+                        duplicates: b,
+                        distinct: c,
+                        newest: d,
+                        late: e,
+                        untold: f,
+                        adjusted: g,
+                        unresolved: h,
+                    };
+                    (name, t)
+                });
+                let sinks = sinks.into_iter().map(|(name, [a, b, c, d, e, f])| {
+                    let (written, superseded, filtered, duplicates, rejected, absent) = (a, b, c, d, e, f);
+                    (name, SinkCounters { written, superseded, filtered, duplicates, rejected, absent })
+                });
+                let (tables, sinks) = (tables.collect(), sinks.collect());
+                Checkpoint {
+                    epoch: Epoch(epoch),
+                    committed: Epoch(committed),
+                    positions: positions.into_iter().map(|(p, b)| (PartitionId::new(&p), Position(b))).collect(),
+                    sinks: marks
+                        .into_iter()
+                        .map(|(sink, e, t)| SinkMark { sink, epoch: Epoch(e), token: CommitToken(t) })
+                        .collect(),
+                    ingested_at_us,
+                    watermarks: watermarks.into_iter().map(|(p, ms)| (PartitionId::new(&p), ms)).collect(),
+                    counters: Counters { records, bytes, decoded, control, dead, tables, sinks, notices },
+                    forwards,
+                    state: Default::default(),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn checkpoints_round_trip(c in checkpoint()) {
+            let bytes = encode_checkpoint(&c);
+            let back = decode_checkpoint(&bytes).unwrap();
+            prop_assert_eq!(format!("{back:?}"), format!("{c:?}"));
+            // No prefix is taken for a checkpoint.
+            for cut in 0..bytes.len() {
+                prop_assert!(decode_checkpoint(&bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_checkpoint(&bytes);
+        }
+    }
+
+    #[test]
+    fn an_unknown_format_is_refused_by_number() {
+        let mut bytes = encode_checkpoint(&Checkpoint::default());
+        bytes[0] = 9;
+        let error = decode_checkpoint(&bytes).unwrap_err().to_string();
+        assert!(error.contains("format 9") && error.contains("reads format 1"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The store on a local disk, in an LSM tree (fjall).
+//!
+//! Layout of the directory:
+//!
+//! ```text
+//! DIR/state/                     the tree: one keyspace; a key is its space's number (1 byte) and the space's own key,
+//!                                and 0xFF is the checkpoint
+//! DIR/savepoints/NAME.savepoint  portable copies
+//! ```
+//!
+//! One keyspace, since a commit must be atomic on both of its ways: a small epoch is one batch, fsynced with the tree's
+//! journal; a large one is written as a sorted table of its own, past journal and memtable, at two thirds of the CPU. The
+//! tree was chosen over a copy-on-write B-tree by measurement: see `benches/README.md`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fjall::config::{PartitioningPolicy, PinningPolicy};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use millstream_core::{Checkpoint, Error, Fut, Result, Space, StateDelta, StateView, Store};
+
+use crate::format::{decode_checkpoint, encode_checkpoint};
+use crate::savepoint;
+
+/// How much memory the store may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Block cache, bytes.
+    pub cache_bytes: u64,
+    /// Memtable of the busiest keyspace, bytes; up to two of them are in memory while one is written out.
+    pub memtable_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: 64 << 20, memtable_bytes: 32 << 20 }
+    }
+}
+
+/// The checkpoint's key; no space has this number.
+pub(crate) const CHECKPOINT: u8 = 0xFF;
+
+/// From this many rows an epoch is written as a table of its own; below, tables would be too small to pay.
+const TABLE_ROWS_MIN: usize = 100_000;
+
+/// A checkpoint store in a local directory.
+pub struct LocalStore {
+    directory: PathBuf,
+    tree: Arc<Tree>,
+}
+
+impl std::fmt::Debug for LocalStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalStore").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// The open tree, shared by the store and its views.
+pub(crate) struct Tree {
+    pub(crate) db: Database,
+    pub(crate) rows: Keyspace,
+}
+
+impl LocalStore {
+    /// Opens the store in `directory`, making it if it is not there. A store that another process has open is a
+    /// transient error: that process may be about to end.
+    pub fn open(directory: &Path, options: Options) -> Result<Self> {
+        let tree = Tree::open(&directory.join("state"), options)?;
+        Ok(Self { directory: directory.to_owned(), tree: Arc::new(tree) })
+    }
+
+    /// Whether `directory` holds a store.
+    pub fn exists(directory: &Path) -> bool {
+        directory.join("state").is_dir()
+    }
+
+    /// Makes a store in `directory` from a savepoint: a path, or a name under the directory's own `savepoints`. The
+    /// directory must not hold a store yet; after a crash in the middle it does not.
+    pub fn restore(directory: &Path, savepoint: &str, options: Options) -> Result<()> {
+        let file = savepoint::find(directory, savepoint)?;
+        let state = directory.join("state");
+        if state.exists() {
+            return Err(Error::fatal(format!(
+                "{} already holds a checkpoint: move it away to start from savepoint {savepoint}",
+                directory.display()
+            )));
+        }
+        let half = directory.join("state.restoring");
+        if half.exists() {
+            std::fs::remove_dir_all(&half).map_err(|e| io("cannot remove", &half, e))?;
+        }
+        let tree = Tree::open(&half, options)?;
+        savepoint::read(&file, &tree)?;
+        drop(tree);
+        std::fs::rename(&half, &state).map_err(|e| io("cannot rename", &half, e))
+    }
+}
+
+impl Tree {
+    fn open(path: &Path, options: Options) -> Result<Self> {
+        std::fs::create_dir_all(path).map_err(|e| io("cannot create", path, e))?;
+        let opened = Database::builder(path)
+            .cache_size(options.cache_bytes)
+            // With more, idle workers pass each other compaction messages without pause.
+            .worker_threads(1)
+            .max_journaling_size(JOURNAL_BYTES)
+            .manual_journal_persist(true)
+            .open();
+        let db = opened.map_err(|e| match e {
+            fjall::Error::Locked => Error::transient(format!(
+                "the checkpoint directory {} is in use by another process: end that pipeline first, or give this one a \
+                 directory of its own (checkpoint.directory)",
+                path.display()
+            )),
+            other => storage("cannot open the checkpoint store", other).at(path.display()),
+        })?;
+        let rows = db.keyspace("rows", || keyspace_options(options)).map_err(|e| storage("cannot open the tree", e))?;
+        Ok(Self { db, rows })
+    }
+
+    fn commit(&self, checkpoint: Checkpoint) -> Result<()> {
+        let encoded = encode_checkpoint(&checkpoint);
+        let StateDelta { writes } = checkpoint.state;
+        let mut rows: Vec<Row> = Vec::with_capacity(writes.len() + 1);
+        rows.extend(writes.into_iter().map(|(space, key, value)| (row_key(space, &key), value)));
+        rows.push((vec![CHECKPOINT], Some(encoded)));
+        // Sorted rows make both ways cheaper. The sort is stable, so of a key's writes the last one comes first when
+        // reversed, and stays.
+        rows.reverse();
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        rows.dedup_by(|later, first| later.0 == first.0);
+        let written = if rows.len() < TABLE_ROWS_MIN { self.commit_batch(rows) } else { self.commit_table(rows) };
+        written.map_err(|e| storage("cannot write the checkpoint", e))
+    }
+
+    fn commit_batch(&self, rows: Vec<Row>) -> fjall::Result<()> {
+        let mut batch = self.db.batch().durability(Some(PersistMode::SyncData));
+        for (key, value) in rows {
+            match value {
+                Some(value) => batch.insert(&self.rows, key, value),
+                None => batch.remove(&self.rows, key),
+            }
+        }
+        batch.commit()
+    }
+
+    /// Atomic, since the table is registered in one step when it is whole and fsynced.
+    fn commit_table(&self, rows: Vec<Row>) -> fjall::Result<()> {
+        let mut table = self.rows.start_ingestion()?;
+        for (key, value) in rows {
+            match value {
+                Some(value) => table.write(key, value)?,
+                None => table.write_tombstone(key)?,
+            }
+        }
+        table.finish()
+    }
+
+    pub(crate) fn checkpoint_bytes(&self) -> Result<Option<Vec<u8>>> {
+        let bytes = self.rows.get([CHECKPOINT]).map_err(|e| storage("cannot read the checkpoint", e))?;
+        Ok(bytes.map(|b| b.to_vec()))
+    }
+
+    /// Writes a restored checkpoint's bytes; the last step of a restore.
+    pub(crate) fn put_checkpoint(&self, bytes: &[u8]) -> Result<()> {
+        self.commit_batch(vec![(vec![CHECKPOINT], Some(bytes.to_vec()))])
+            .map_err(|e| storage("cannot write the restored checkpoint", e))
+    }
+}
+
+/// A row to write: its key, and its value or `None` to remove it.
+type Row = (Vec<u8>, Option<Vec<u8>>);
+
+/// A row's key: the space's number, then the space's own key.
+pub(crate) fn row_key(space: Space, key: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(key.len() + 1);
+    row.push(space as u8);
+    row.extend_from_slice(key);
+    row
+}
+
+/// Journals keep what is not yet in tables; recovery replays them, so their size bounds the time it takes.
+const JOURNAL_BYTES: u64 = 128 << 20;
+
+fn keyspace_options(options: Options) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(options.memtable_bytes)
+        // New keys are looked up before they are written: filters and indexes must answer from memory.
+        .expect_point_read_hits(false)
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .index_block_partitioning_policy(PartitioningPolicy::all(false))
+}
+
+impl StateView for Tree {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.rows.get(row_key(space, key)).map_err(|e| storage("cannot read keyed state", e))?;
+        Ok(value.map(|v| v.to_vec()))
+    }
+
+    fn scan(&self, space: Space, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        for entry in self.rows.prefix(row_key(space, prefix)) {
+            let (key, value) = entry.into_inner().map_err(|e| storage("cannot read keyed state", e))?;
+            if !visit(&key[1..], &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for LocalStore {
+    fn latest(&mut self) -> Fut<'_, Result<Option<Checkpoint>>> {
+        let tree = self.tree.clone();
+        Box::pin(async move { tree.checkpoint_bytes()?.map(|bytes| decode_checkpoint(&bytes)).transpose() })
+    }
+
+    fn commit(&mut self, checkpoint: Checkpoint) -> Fut<'_, Result<()>> {
+        let tree = self.tree.clone();
+        Box::pin(blocking(move || tree.commit(checkpoint)))
+    }
+
+    fn view(&self) -> Arc<dyn StateView> {
+        self.tree.clone()
+    }
+
+    fn savepoint<'a>(&'a mut self, name: &'a str) -> Fut<'a, Result<String>> {
+        let (tree, directory, name) = (self.tree.clone(), self.directory.clone(), name.to_owned());
+        Box::pin(blocking(move || savepoint::write(&directory, &name, &tree)))
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.tree.db.disk_space().unwrap_or(0)
+    }
+}
+
+/// Runs disk work off the async workers, which have records to move meanwhile.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(lost) => Err(Error::fatal("the checkpoint store's task was lost").with_source(lost)),
+    }
+}
+
+pub(crate) fn io(what: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::transient(format!("{what} {}", path.display())).with_source(error)
+}
+
+/// Storage errors poison the tree, so that the pipeline restarts over what is durable.
+pub(crate) fn storage(what: &str, error: fjall::Error) -> Error {
+    Error::transient(format!("{what}: look at the disk of the checkpoint directory")).with_source(error)
+}
