@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_core::dedupe::{Forward, Gate};
 use millstream_core::watermark::Watermarks;
 use millstream_core::{Checkpoint, DeadLetters, Epoch, Error, Result, Sink, Source, Store};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -45,7 +46,9 @@ pub(crate) async fn attempt(
     let coordinator = wire(&world, &settings, &shared, recovered, requests, &mut stages)?;
     shared.phase(Phase::Running);
     stages.tasks.spawn(async move { coordinator.run().await.map(|()| Ended::Finished) });
-    stages.outcome().await
+    let outcome = stages.outcome().await;
+    stages.stop().await;
+    outcome
 }
 
 /// How a stage ended without failing.
@@ -64,6 +67,21 @@ struct Stages {
 impl Stages {
     fn spawn(&mut self, stage: impl Future<Output = Staged> + Send + 'static) {
         self.tasks.spawn(async move { stage.await.map(|()| Ended::Starved) });
+    }
+
+    /// Spawns a stage that may block its thread (a sink's library calls). On a runtime with one thread, a simulation's,
+    /// everything stays on it, so that a run can be repeated.
+    fn spawn_blocking(&mut self, stage: impl Future<Output = Staged> + Send + 'static) {
+        let runtime = Handle::current();
+        if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return self.spawn(stage);
+        }
+        self.tasks.spawn_blocking(move || runtime.block_on(stage).map(|()| Ended::Starved));
+    }
+
+    /// Stops all stages and waits until the last one let go of its connector: the next attempt opens the same files.
+    async fn stop(&mut self) {
+        self.tasks.shutdown().await;
     }
 
     /// Waits for the stage that decides: the coordinator at the end of the pipeline, or the one that failed. Stages that
@@ -204,7 +222,7 @@ fn wire(
         let (order, commits) = mpsc::unbounded_channel();
         commit_orders.push((name.clone(), order));
         let lane = SinkLane { index, name, sink, lanes, commits, reports: reports.clone(), start: flowing };
-        stages.spawn(lane.run());
+        stages.spawn_blocking(lane.run());
     }
     // Messages of the last checkpoint may not have arrived before the crash; they are idempotent.
     for encoded in &last.forwards {
