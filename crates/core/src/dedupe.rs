@@ -1,1 +1,0 @@
-//! Dedupe: which events are new, which are newest, and what unchanged large values are.

@@ -1,0 +1,388 @@
+//! The gate's way with unchanged large values: filling them in, patching rows, and forwarding them after key changes.
+//!
+//! A limit: when a key is used again after a key change took its row away, and the new row arrives before the old row's large
+//! values do, those are not kept, as nobody is known to wait for them; the heir's columns stay unresolved then.
+
+use std::sync::Arc;
+
+use super::Mode;
+use super::adjust::Stamp;
+use super::cache::SlotId;
+use super::cells::{put_value, take_value};
+use super::encoding::damaged;
+use super::entry::{DELETE, VALUES};
+use super::forward::{Body, Borrow, Forward, Kept};
+use super::gate::Gate;
+use super::large::{Heir, Known, Large};
+use super::shape::{can_move, tuple_bytes_max};
+use crate::error::Result;
+use crate::event::{Event, Op};
+use crate::key::Key;
+use crate::order::Order;
+use crate::row::{Row, RowBuilder};
+use crate::schema::RowSchema;
+use crate::sink::{Judged, Output, Patch};
+use crate::value::Value;
+
+/// What was found out about an event before its large values are looked at.
+pub(super) struct Found {
+    /// Its key's slot.
+    pub(super) slot: SlotId,
+    /// Index of its table.
+    pub(super) table: u32,
+    /// Whether it is newer than its key's newest.
+    pub(super) newer: bool,
+    /// Whether it is that and above the table's last truncate.
+    pub(super) newest: bool,
+    /// Whether it is late.
+    pub(super) late: bool,
+}
+
+impl Gate {
+    /// Appends a distinct event whose table may have unchanged large values. `self.state_key` is its key's.
+    pub(super) fn resolve(
+        &mut self,
+        event: Event,
+        found: &Found,
+        out: &mut Vec<Output>,
+        sends: &mut Vec<Forward>,
+    ) -> Result<()> {
+        let has_record = self.cache.slot(found.slot).entry.is(VALUES);
+        let table = self.tables.get(found.table);
+        let newer = found.newer;
+        let matters = has_record
+            || event.old_key.is_some()
+            || newer
+                && match event.op {
+                    Op::Delete => event.new_key.is_some(),
+                    _ => {
+                        event.row.has_unchanged()
+                            || tuple_bytes_max(&event.row) >= self.config.toast_tuple_target
+                    }
+                };
+        if !matters || !table.holds(&event.order) {
+            out.push(Output::Event(judged(event, found, None)));
+            return Ok(());
+        }
+
+        let mut record = self.record(found)?;
+        let state_key = std::mem::take(&mut self.state_key);
+        let mut forwards = Vec::new();
+        let mut filled = None;
+        let mut unresolved = 0;
+        let mut patched = Vec::new();
+        if event.op == Op::Delete {
+            unresolved = if newer { end(&mut record, &event) } else { 0 };
+            if !newer {
+                record.begin(event.order);
+            }
+        } else {
+            if matches!(event.op, Op::Create | Op::Read) {
+                record.begin(event.order);
+            }
+            let values = movable(&event);
+            forwards = record.feed(&values);
+            if newer {
+                let large = tuple_bytes_max(&event.row) >= self.config.toast_tuple_target;
+                (filled, unresolved) = renew(&mut record, &event, values, large)?;
+            } else {
+                patched = offer_row(&mut record, &event, values);
+            }
+        }
+        if let Some(borrow) = borrow(&event) {
+            forwards.push(borrow);
+        }
+        self.tables.get_mut(found.table).counters.unresolved += unresolved;
+        let patch = self.patch(found, &event.schema, event.key.as_ref(), &record, &patched)?;
+        self.put_record(found.slot, &state_key, record);
+        self.state_key = state_key;
+        self.send(forwards, sends);
+        out.push(Output::Event(judged(event, found, filled)));
+        out.extend(patch.map(Output::Patch));
+        Ok(())
+    }
+
+    /// See [`Gate::receive`].
+    pub(super) fn receive_forward(
+        &mut self,
+        forward: Forward,
+        out: &mut Vec<Output>,
+        sends: &mut Vec<Forward>,
+    ) -> Result<()> {
+        if self.config.mode == Mode::Off {
+            return Ok(());
+        }
+        let table = self.intern(&forward.schema.table)?;
+        let slot = self.slot(table, forward.to.as_bytes())?;
+        let found = Found { slot, table, newer: false, newest: false, late: false };
+        match forward.body {
+            Body::Borrow(borrow) => self.lend(&found, borrow, forward.schema, sends),
+            Body::Fill(values) => self.fill(&found, &forward.to, &forward.schema, values, out, sends),
+        }
+    }
+
+    fn lend(
+        &mut self,
+        found: &Found,
+        borrow: Borrow,
+        schema: Arc<RowSchema>,
+        sends: &mut Vec<Forward>,
+    ) -> Result<()> {
+        let entry = &self.cache.slot(found.slot).entry;
+        let newest = entry.newest;
+        let (order, time_us, p_known) = (borrow.order, borrow.time_us, borrow.p_known);
+        let stamp = Stamp { order, time_us, p_known, read: false, incremental: false };
+        let limit = stamp.adjusted(entry).unwrap_or(order);
+        if borrow.columns.is_empty() && !entry.is(VALUES) {
+            return Ok(());
+        }
+        let mut record = self.record(found)?;
+        let parted = record.parting && same_position(&newest, &order);
+        let known: Vec<_> = borrow
+            .columns
+            .iter()
+            .filter_map(|name| Some((name.clone(), record.column(name)?.value.clone()?)))
+            .collect();
+        let columns = borrow.columns.into_iter().map(|name| (name, false)).collect::<Vec<_>>();
+        if !(parted && columns.is_empty()) {
+            let heir = Heir { key: borrow.heir, order, limit, since_ms: self.now_ms, schema, columns };
+            let new = record.add_heir(heir);
+            let forwards = record.feed(&known);
+            // Before the key's own delete is seen, earlier events may still come.
+            if new && newest >= limit {
+                let missing = record.heirs.last().map_or(0, unserved);
+                self.tables.get_mut(found.table).counters.unresolved += missing;
+            }
+            self.send(forwards, sends);
+        }
+        if parted {
+            record.parting = false;
+            record.columns.clear();
+        }
+        let state_key = std::mem::take(&mut self.state_key);
+        self.put_record(found.slot, &state_key, record);
+        self.state_key = state_key;
+        Ok(())
+    }
+
+    fn fill(
+        &mut self,
+        found: &Found,
+        to: &Key,
+        schema: &Arc<RowSchema>,
+        values: Vec<(Box<str>, Kept)>,
+        out: &mut Vec<Output>,
+        sends: &mut Vec<Forward>,
+    ) -> Result<()> {
+        if !self.cache.slot(found.slot).entry.is(VALUES) {
+            return Ok(());
+        }
+        let mut record = self.record(found)?;
+        let forwards = record.feed(&values);
+        let schema = match &self.tables.get(found.table).schema {
+            Some(known) if **known == **schema => Arc::clone(known),
+            _ => Arc::clone(schema),
+        };
+        let mut patched = Vec::new();
+        for (name, kept) in values {
+            if record.offer(&name, kept) {
+                patched.extend(schema.column(&name));
+            }
+        }
+        let patch = self.patch(found, &schema, Some(to), &record, &patched)?;
+        let state_key = std::mem::take(&mut self.state_key);
+        self.put_record(found.slot, &state_key, record);
+        self.state_key = state_key;
+        self.send(forwards, sends);
+        out.extend(patch.map(Output::Patch));
+        Ok(())
+    }
+
+    /// Takes the key's record out, without heirs whose time is over and values from before the last truncate.
+    fn record(&mut self, found: &Found) -> Result<Large> {
+        let mut record = match self.cache.slot(found.slot).entry.is(VALUES) {
+            true => self
+                .values
+                .take(&self.state_key, &*self.view)?
+                .ok_or_else(|| damaged("record of large values"))?,
+            false => Large::default(),
+        };
+        let expired_ms = self.now_ms.saturating_sub(self.config.ids_kept_ms);
+        record.heirs.retain(|heir| heir.since_ms >= expired_ms);
+        if let Some(cut) = &self.tables.get(found.table).cut {
+            record.begin(cut.order);
+        }
+        Ok(record)
+    }
+
+    fn put_record(&mut self, slot: SlotId, state_key: &[u8], record: Large) {
+        let entry = &mut self.cache.slot_mut(slot).entry;
+        let void = record.is_void();
+        if void && !entry.is(VALUES) {
+            return;
+        }
+        entry.set(VALUES, !void);
+        self.values.set(state_key, (!void).then_some(record));
+        self.cache.changed(slot);
+    }
+
+    /// The patch that brings the values of `columns` to the replica's row.
+    fn patch(
+        &self,
+        found: &Found,
+        schema: &Arc<RowSchema>,
+        key: Option<&Key>,
+        record: &Large,
+        columns: &[usize],
+    ) -> Result<Option<Patch>> {
+        let entry = &self.cache.slot(found.slot).entry;
+        let Some(key) = key else { return Ok(None) };
+        if columns.is_empty() || entry.is(DELETE) || !self.tables.get(found.table).holds(&entry.newest) {
+            return Ok(None);
+        }
+        let mut values = RowBuilder::new();
+        for &column in columns {
+            let kept = record.column(&schema.columns[column].name).and_then(|known| known.value.as_ref());
+            push_kept(kept.ok_or_else(|| damaged("record of large values"))?, &mut values)?;
+        }
+        let (schema, key) = (Arc::clone(schema), key.clone());
+        Ok(Some(Patch {
+            schema,
+            key,
+            order: entry.newest,
+            columns: columns.to_vec(),
+            values: values.finish(),
+        }))
+    }
+
+    fn send(&mut self, forwards: Vec<Forward>, sends: &mut Vec<Forward>) {
+        self.sent.extend(forwards.iter().map(Forward::encode));
+        sends.extend(forwards);
+    }
+}
+
+fn judged(event: Event, found: &Found, filled: Option<Row>) -> Judged {
+    Judged { event, distinct: true, newest: found.newest, late: found.late, filled }
+}
+
+/// The values of a row that may come unchanged later.
+fn movable(event: &Event) -> Vec<(Box<str>, Kept)> {
+    let mut values = Vec::new();
+    for (column, value) in event.schema.columns.iter().zip(event.row.iter()) {
+        if can_move(&column.ty, value) {
+            let mut bytes = Vec::new();
+            put_value(&mut bytes, value);
+            values.push((column.name.clone(), Kept { path: vec![event.order], bytes: bytes.into() }));
+        }
+    }
+    values
+}
+
+/// The row ended with the newest event. Answers how many values an heir waits for that were not seen.
+fn end(record: &mut Large, event: &Event) -> u64 {
+    let Some(new_key) = &event.new_key else {
+        record.parting = false;
+        record.columns.clear();
+        record.since = record.since.max(event.order);
+        return 0;
+    };
+    let heir = record.heirs.iter().position(|h| h.key == *new_key && same_position(&h.order, &event.order));
+    let Some(heir) = heir else {
+        record.parting = true;
+        record.columns.retain(|c| c.value.is_some());
+        record.columns.iter_mut().for_each(|c| c.unchanged = false);
+        return 0;
+    };
+    record.parting = false;
+    record.columns.clear();
+    let missing = unserved(&record.heirs[heir]);
+    if record.heirs[heir].columns.is_empty() {
+        record.heirs.remove(heir);
+    }
+    missing
+}
+
+/// The newest row replaces what is known; its unchanged cells are filled. Answers the filled row, and how many cells were not.
+fn renew(
+    record: &mut Large,
+    event: &Event,
+    values: Vec<(Box<str>, Kept)>,
+    large: bool,
+) -> Result<(Option<Row>, u64)> {
+    record.parting = false;
+    if !event.row.has_unchanged() {
+        record.columns.clear();
+        if large {
+            let known = |(name, kept)| Known { name, unchanged: false, value: Some(kept) };
+            record.columns.extend(values.into_iter().map(known));
+        }
+        return Ok((None, 0));
+    }
+    let mut before = std::mem::take(&mut record.columns);
+    let mut present = values.into_iter().peekable();
+    let mut row = RowBuilder::new();
+    let mut missing = 0;
+    for (column, value) in event.schema.columns.iter().zip(event.row.iter()) {
+        if value == Value::Unchanged {
+            let known = before.iter_mut().find(|c| c.name == column.name).and_then(|c| c.value.take());
+            match &known {
+                Some(kept) => push_kept(kept, &mut row)?,
+                None => {
+                    missing += 1;
+                    row.push(Value::Unchanged);
+                }
+            }
+            record.columns.push(Known { name: column.name.clone(), unchanged: true, value: known });
+            continue;
+        }
+        row.push(value);
+        if let Some((name, kept)) = present.next_if(|(name, _)| *name == column.name) {
+            record.columns.push(Known { name, unchanged: false, value: Some(kept) });
+        }
+    }
+    // What a create lacks is asked for at the old key, and counted there if it is not known.
+    let asked = event.op == Op::Create && event.old_key.is_some();
+    Ok((Some(row.finish()), if asked { 0 } else { missing }))
+}
+
+/// A late row offers its values. Answers the columns that the newest row lacked.
+fn offer_row(record: &mut Large, event: &Event, values: Vec<(Box<str>, Kept)>) -> Vec<usize> {
+    let mut patched = Vec::new();
+    let mut present = values.into_iter().peekable();
+    for (index, (column, value)) in event.schema.columns.iter().zip(event.row.iter()).enumerate() {
+        if let Some((name, kept)) = present.next_if(|(name, _)| *name == column.name) {
+            if record.offer(&name, kept) {
+                patched.push(index);
+            }
+        } else if value != Value::Unchanged {
+            record.retire(&column.name, event.order);
+        }
+    }
+    patched
+}
+
+/// What the create of a key change asks of the old key.
+fn borrow(event: &Event) -> Option<Forward> {
+    let old_key =
+        event.old_key.as_ref().filter(|old| event.op == Op::Create && event.key.as_ref() != Some(*old))?;
+    let unchanged = |(column, value): (&crate::Column, Value<'_>)| {
+        (value == Value::Unchanged).then(|| column.name.clone())
+    };
+    let columns = event.schema.columns.iter().zip(event.row.iter()).filter_map(unchanged).collect();
+    let (heir, order) = (event.key.clone()?, event.order);
+    let borrow = Borrow { heir, order, p_known: event.p_known, time_us: event.facts.ts_us, columns };
+    Some(Forward { schema: Arc::clone(&event.schema), to: old_key.clone(), body: Body::Borrow(borrow) })
+}
+
+fn push_kept(kept: &Kept, row: &mut RowBuilder) -> Result<()> {
+    take_value(&mut &kept.bytes[..], row).ok_or_else(|| damaged("record of large values"))
+}
+
+fn unserved(heir: &Heir) -> u64 {
+    heir.columns.iter().filter(|(_, served)| !served).count() as u64
+}
+
+/// Whether two orders are of one position in the log, whatever their `p`.
+fn same_position(a: &Order, b: &Order) -> bool {
+    matches!((a.sections(), b.sections()), ([i, _, lsn], [j, _, n]) if (i, lsn) == (j, n))
+}
