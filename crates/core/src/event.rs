@@ -62,6 +62,8 @@ pub struct Facts {
     pub snapshot: Snapshot,
     /// When the connector handled the event (envelope `ts_ms`), ms.
     pub processed_ts_ms: Option<i64>,
+    /// The same in µs (envelope `ts_us`), or `processed_ts_ms × 1000`: the order of emission within one connector run.
+    pub processed_ts_us: Option<i64>,
     /// The `source` object's JSON text; kept only where a layout asks for it (see the decoder's options).
     pub source_json: Option<Box<str>>,
     /// The `transaction` object's JSON text; kept like `source_json`.

@@ -26,6 +26,14 @@ impl Order {
         Self { sections: [incarnation.0.into(), p, lsn, 0], len: 3 }
     }
 
+    /// A PostgreSQL snapshot read at `lsn`: just below a change at the same position.
+    ///
+    /// A read can carry the very position of the row's next change (the LSN of the log's end is that of the next record);
+    /// the change is newer. WAL records start at multiples of 8, so `lsn - 1` is no change's.
+    pub fn postgres_read(incarnation: Incarnation, p: u64, lsn: u64) -> Self {
+        Self::postgres(incarnation, p, lsn.saturating_sub(1))
+    }
+
     /// MySQL and MariaDB: (incarnation, binlog file number, position, row).
     pub fn mysql(incarnation: Incarnation, file: u64, position: u64, row: u64) -> Self {
         Self { sections: [incarnation.0.into(), file, position, row], len: 4 }
@@ -145,5 +153,7 @@ mod tests {
         assert_eq!(Order::parse_hex(&a.to_string()), Some(a));
         assert_eq!(Order::parse_hex("00/11"), None);
         assert!(Order::MIN < a);
+        assert!(Order::postgres_read(Incarnation(0), 9, 200) < a);
+        assert!(Order::postgres_read(Incarnation(0), 9, 200) > Order::postgres(Incarnation(0), 9, 192));
     }
 }
