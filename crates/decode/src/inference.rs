@@ -1,0 +1,160 @@
+//! Types from JSON values alone, for events without any type facts.
+//!
+//! | value | kind |
+//! |---|---|
+//! | null, a placeholder | none |
+//! | `true`, `false` | bool |
+//! | integer within i64 | int64 |
+//! | integer beyond, or a fraction whose digits a double cannot give back | numeric |
+//! | other number with fraction or exponent | float64 |
+//! | string | text |
+//! | object, array | json |
+//!
+//! Kinds only widen, so a column's type never depends on what came long ago except by being wide enough for it. Numbers
+//! are never rounded: a float64 column that meets digits which a double cannot hold becomes text, and a numeric
+//! column takes fractions as they are.
+
+use millstream_core::Type;
+
+use crate::placeholder::Placeholder;
+use crate::scan::{Cursor, Number, ScanError};
+
+/// The inferred kind of a column or value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Null,
+    Bool,
+    Int64,
+    Numeric,
+    Float64,
+    Text,
+    Json,
+}
+
+impl Kind {
+    /// The type of a column of this kind.
+    pub(crate) fn ty(self) -> Type {
+        match self {
+            Kind::Null => Type::Null,
+            Kind::Bool => Type::Bool,
+            Kind::Int64 => Type::Int64,
+            Kind::Numeric => Type::Numeric,
+            Kind::Float64 => Type::Float64,
+            Kind::Text => Type::Text,
+            Kind::Json => Type::Json,
+        }
+    }
+
+    /// The narrowest kind that holds both.
+    pub(crate) fn join(self, other: Kind) -> Kind {
+        use Kind::{Float64, Int64, Json, Null, Numeric, Text};
+        match (self, other) {
+            (a, b) if a == b => a,
+            (Null, kind) | (kind, Null) => kind,
+            (Json, _) => Json,
+            (Int64, Numeric) | (Numeric, Int64 | Float64) => Numeric,
+            (Int64, Float64) | (Float64, Int64) => Float64,
+            _ => Text,
+        }
+    }
+
+    /// The kind of the value at the cursor, which is passed.
+    pub(crate) fn of(cur: &mut Cursor<'_>, placeholder: Option<&Placeholder>) -> Result<Kind, ScanError> {
+        Ok(match cur.byte() {
+            b'"' => {
+                let string = cur.string()?;
+                if placeholder.is_some_and(|p| p.is_any_text(string)) { Kind::Null } else { Kind::Text }
+            }
+            b'-' | b'0'..=b'9' => match cur.number()? {
+                Number::Int(_) => Kind::Int64,
+                Number::Text(text) if exact_double(text).is_some() => Kind::Float64,
+                Number::Text(_) => Kind::Numeric,
+            },
+            b'{' | b'[' => {
+                let raw = cur.raw()?;
+                if placeholder.is_some_and(|p| p.is_nested(raw)) { Kind::Null } else { Kind::Json }
+            }
+            b't' | b'f' => cur.skip().map(|()| Kind::Bool)?,
+            _ => cur.skip().map(|()| Kind::Null)?,
+        })
+    }
+}
+
+/// The double of a number with fraction or exponent, if it gives the same digits back. Integer literals beyond i64 are
+/// never doubles here.
+pub(crate) fn exact_double(text: &str) -> Option<f64> {
+    if !text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
+        return None;
+    }
+    let value: f64 = text.parse().ok()?;
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let digits: usize = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    // Fifteen digits always survive within the range of normal doubles.
+    if digits <= 15 && (1e-290..1e290).contains(&value.abs()) {
+        return Some(value);
+    }
+    if value == 0.0 {
+        return mantissa.bytes().all(|b| !matches!(b, b'1'..=b'9')).then_some(value);
+    }
+    if !value.is_finite() || digits > 40 {
+        return None;
+    }
+    let significant: String = mantissa.bytes().filter(u8::is_ascii_digit).map(char::from).collect();
+    let significant = significant.trim_matches('0');
+    let back = format!("{value:.*e}", significant.len().max(1) - 1);
+    let back: String = back
+        .split('e')
+        .next()
+        .unwrap_or_default()
+        .bytes()
+        .filter(u8::is_ascii_digit)
+        .map(char::from)
+        .collect();
+    (back == significant).then_some(value)
+}
+
+/// The double of an integer, if it is exactly that.
+pub(crate) fn exact_integer_double(v: i64) -> Option<f64> {
+    (v.unsigned_abs() <= 1 << 53).then_some(v as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn doubles_are_taken_only_if_their_digits_come_back() {
+        for text in
+            ["26.18", "1.0", "0.0", "-0.0", "1.0E28", "3.4028235E38", "0.30000000000000004", "4.9E-324"]
+        {
+            assert!(exact_double(text).is_some(), "{text}");
+        }
+        for text in
+            ["0.1234567890123456789", "1e400", "99999999999999999.9", "1E-400", "18446744073709551616"]
+        {
+            assert!(exact_double(text).is_none(), "{text}");
+        }
+    }
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        use Kind::*;
+        prop::sample::select(vec![Null, Bool, Int64, Numeric, Float64, Text, Json])
+    }
+
+    proptest! {
+        #[test]
+        fn widening_never_narrows(a in kind(), b in kind()) {
+            let joined = a.join(b);
+            prop_assert_eq!(joined.join(b), joined, "{:?} {:?}", a, b);
+            prop_assert_eq!(joined.join(a), joined, "{:?} {:?}", a, b);
+        }
+
+        #[test]
+        fn every_double_survives_its_own_text(value in any::<f64>()) {
+            prop_assume!(value.is_finite());
+            let text = format!("{value:e}");
+            prop_assert_eq!(exact_double(&text), Some(value));
+        }
+    }
+}
