@@ -16,7 +16,7 @@
 //! format  1 byte    1
 //! flags   1 byte    parting 1
 //! since   order
-//! columns count, each: name, flags (unchanged 1, has value 2), path and value
+//! columns count, each: name, flags (unchanged 1, has value 2, asked 4), path and value
 //! heirs   count, each: key, order, limit, known since (ms), schema, columns (name, served)
 //! ```
 
@@ -40,6 +40,9 @@ const HEIRS_MAX: usize = 4;
 const PARTING: u8 = 1;
 const UNCHANGED: u8 = 1;
 const HAS_VALUE: u8 = 2;
+const ASKED: u8 = 4;
+/// `since_ms` of an heir that came before the first barrier of a run.
+pub(super) const TIME_UNKNOWN: i64 = 0;
 
 /// A column of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub(super) struct Known {
     pub(super) name: Box<str>,
     /// Whether the newest row came without it.
     pub(super) unchanged: bool,
+    /// Whether it was asked for at an old key, where it is counted if nobody has it.
+    pub(super) asked: bool,
     /// The last value, if one was seen.
     pub(super) value: Option<Kept>,
 }
@@ -61,11 +66,11 @@ pub(super) struct Heir {
     pub(super) order: Order,
     /// The same among this key's events, which may have been adjusted against a read.
     pub(super) limit: Order,
-    /// Wall time at the barrier before it was known, ms.
+    /// Wall time at the barrier before it was known, ms; or [`TIME_UNKNOWN`].
     pub(super) since_ms: i64,
     /// The new key's schema.
     pub(super) schema: Arc<RowSchema>,
-    /// The columns that it needs, and whether it got one.
+    /// The columns that it needs, and whether it got a value or another key is to give it.
     pub(super) columns: Vec<(Box<str>, bool)>,
 }
 
@@ -105,7 +110,8 @@ impl Large {
         for column in &mut self.columns {
             column.value.take_if(|kept| kept.path[0] < order);
         }
-        self.columns.retain(|c| c.unchanged || c.value.is_some());
+        let parting = self.parting;
+        self.columns.retain(|c| c.unchanged || c.value.is_some() || parting && c.asked);
     }
 
     /// Takes in a value that came late; whether the newest row lacks it.
@@ -122,7 +128,12 @@ impl Large {
                 better && column.unchanged
             }
             None if self.parting => {
-                self.columns.push(Known { name: name.into(), unchanged: false, value: Some(kept) });
+                self.columns.push(Known {
+                    name: name.into(),
+                    unchanged: false,
+                    asked: false,
+                    value: Some(kept),
+                });
                 false
             }
             _ => false,
@@ -181,7 +192,8 @@ impl Large {
             let name = take_text(bytes)?.into();
             let flags = take_byte(bytes)?;
             let value = if flags & HAS_VALUE != 0 { Some(Kept::decode(bytes)?) } else { None };
-            columns.push(Known { name, unchanged: flags & UNCHANGED != 0, value });
+            let (unchanged, asked) = (flags & UNCHANGED != 0, flags & ASKED != 0);
+            columns.push(Known { name, unchanged, asked, value });
         }
         let mut heirs = Vec::new();
         for _ in 0..take_len(bytes)? {
@@ -229,7 +241,8 @@ impl Stored for Large {
         for column in &self.columns {
             put_bytes(&mut out, column.name.as_bytes());
             let has_value = if column.value.is_some() { HAS_VALUE } else { 0 };
-            out.push(has_value | if column.unchanged { UNCHANGED } else { 0 });
+            let asked = if column.asked { ASKED } else { 0 };
+            out.push(has_value | asked | if column.unchanged { UNCHANGED } else { 0 });
             if let Some(kept) = &column.value {
                 kept.encode(&mut out);
             }

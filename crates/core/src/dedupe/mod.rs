@@ -27,6 +27,8 @@ mod route;
 mod run;
 mod shape;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -13,7 +13,7 @@ use super::encoding::damaged;
 use super::entry::{DELETE, VALUES};
 use super::forward::{Body, Borrow, Forward, Kept};
 use super::gate::Gate;
-use super::large::{Heir, Known, Large};
+use super::large::{Heir, Known, Large, TIME_UNKNOWN};
 use super::shape::{can_move, tuple_bytes_max};
 use crate::error::Result;
 use crate::event::{Event, Op};
@@ -133,24 +133,27 @@ impl Gate {
         let (order, time_us, p_known) = (borrow.order, borrow.time_us, borrow.p_known);
         let stamp = Stamp { order, time_us, p_known, read: false, incremental: false };
         let limit = stamp.adjusted(entry).unwrap_or(order);
-        if borrow.columns.is_empty() && !entry.is(VALUES) {
+        // After a truncate the heir's row is gone, and nothing is needed.
+        let needed = self.tables.get(found.table).holds(&limit);
+        let names = if needed { borrow.columns } else { Vec::new() };
+        if names.is_empty() && !entry.is(VALUES) {
             return Ok(());
         }
         let mut record = self.record(found)?;
         let parted = record.parting && same_position(&newest, &order);
-        let known: Vec<_> = borrow
-            .columns
-            .iter()
-            .filter_map(|name| Some((name.clone(), record.column(name)?.value.clone()?)))
-            .collect();
-        let columns = borrow.columns.into_iter().map(|name| (name, false)).collect::<Vec<_>>();
-        if !(parted && columns.is_empty()) {
+        let value = |name: &str| record.column(name)?.value.clone();
+        let known: Vec<_> = names.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect();
+        // What this key asked for at yet another one is counted there.
+        let asked = |name: &str| record.column(name).is_some_and(|c| c.asked);
+        let columns: Vec<_> =
+            names.into_iter().map(|name| (asked(&name), name)).map(|(a, n)| (n, a)).collect();
+        if needed && !(parted && columns.is_empty()) {
             let heir = Heir { key: borrow.heir, order, limit, since_ms: self.now_ms, schema, columns };
             let new = record.add_heir(heir);
             let forwards = record.feed(&known);
             // Before the key's own delete is seen, earlier events may still come.
             if new && newest >= limit {
-                let missing = record.heirs.last().map_or(0, unserved);
+                let missing = record.heirs.iter().find(|heir| heir.order == order).map_or(0, unserved);
                 self.tables.get_mut(found.table).counters.unresolved += missing;
             }
             self.send(forwards, sends);
@@ -208,6 +211,9 @@ impl Gate {
             false => Large::default(),
         };
         let expired_ms = self.now_ms.saturating_sub(self.config.ids_kept_ms);
+        for heir in record.heirs.iter_mut().filter(|heir| heir.since_ms == TIME_UNKNOWN) {
+            heir.since_ms = self.now_ms;
+        }
         record.heirs.retain(|heir| heir.since_ms >= expired_ms);
         if let Some(cut) = &self.tables.get(found.table).cut {
             record.begin(cut.order);
@@ -289,7 +295,7 @@ fn end(record: &mut Large, event: &Event) -> u64 {
     let heir = record.heirs.iter().position(|h| h.key == *new_key && same_position(&h.order, &event.order));
     let Some(heir) = heir else {
         record.parting = true;
-        record.columns.retain(|c| c.value.is_some());
+        record.columns.retain(|c| c.value.is_some() || c.asked);
         record.columns.iter_mut().for_each(|c| c.unchanged = false);
         return 0;
     };
@@ -313,7 +319,7 @@ fn renew(
     if !event.row.has_unchanged() {
         record.columns.clear();
         if large {
-            let known = |(name, kept)| Known { name, unchanged: false, value: Some(kept) };
+            let known = |(name, kept)| Known { name, unchanged: false, asked: false, value: Some(kept) };
             record.columns.extend(values.into_iter().map(known));
         }
         return Ok((None, 0));
@@ -322,27 +328,29 @@ fn renew(
     let mut present = values.into_iter().peekable();
     let mut row = RowBuilder::new();
     let mut missing = 0;
+    let taken_over = event.op == Op::Create && event.old_key.is_some();
     for (column, value) in event.schema.columns.iter().zip(event.row.iter()) {
         if value == Value::Unchanged {
-            let known = before.iter_mut().find(|c| c.name == column.name).and_then(|c| c.value.take());
-            match &known {
+            let known = before.iter_mut().find(|c| c.name == column.name);
+            // What the create of a key change lacks is asked for at the old key, and counted there if it is not known.
+            let asked = taken_over || known.as_ref().is_some_and(|c| c.asked);
+            let value = known.and_then(|c| c.value.take());
+            match &value {
                 Some(kept) => push_kept(kept, &mut row)?,
                 None => {
-                    missing += 1;
+                    missing += u64::from(!asked);
                     row.push(Value::Unchanged);
                 }
             }
-            record.columns.push(Known { name: column.name.clone(), unchanged: true, value: known });
+            record.columns.push(Known { name: column.name.clone(), unchanged: true, asked, value });
             continue;
         }
         row.push(value);
         if let Some((name, kept)) = present.next_if(|(name, _)| *name == column.name) {
-            record.columns.push(Known { name, unchanged: false, value: Some(kept) });
+            record.columns.push(Known { name, unchanged: false, asked: false, value: Some(kept) });
         }
     }
-    // What a create lacks is asked for at the old key, and counted there if it is not known.
-    let asked = event.op == Op::Create && event.old_key.is_some();
-    Ok((Some(row.finish()), if asked { 0 } else { missing }))
+    Ok((Some(row.finish()), missing))
 }
 
 /// A late row offers its values. Answers the columns that the newest row lacked.
