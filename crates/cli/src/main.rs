@@ -1,3 +1,36 @@
-//! The millstream command.
+//! The `millstream` command: a config file becomes a validated plan, the plan's connectors come from the registry, and
+//! the engine runs them. Everything else here asks about, explains or prepares such runs.
 
-fn main() {}
+mod arguments;
+mod commands;
+mod config;
+mod control;
+mod dead_letters;
+mod discard;
+mod output;
+mod plan;
+mod progress;
+mod registry;
+mod report;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = arguments::Arguments::parse();
+    let filter = EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match commands::execute(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.show();
+            failure.code()
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Span;
+
+/// Moves database changes into an analytics warehouse, exactly once.
+#[derive(Debug, Parser)]
+#[command(name = "millstream", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a pipeline
+    Run(Run),
+    /// Validate a config and look at the first records, without side effects
+    //WIP Check(Check),
+    /// Run a pipeline over shipped real events and show what came out
+    //WIP Demo(Demo),
+    /// Show every event of one key and which rule decided it
+    //WIP Explain(Explain),
+    /// Ask the warehouse with SQL, read-only, also while the pipeline runs
+    //WIP Query(Query),
+    /// Print the SQL of the views
+    //WIP Views(Views),
+    /// Print the config's JSON Schema
+    Schema,
+    /// List, show or replay what could not be processed
+    #[command(subcommand)]
+    DeadLetters(DeadLetters),
+    /// Keep a named copy of the last checkpoint
+    Savepoint(Savepoint),
+    /// Show how a pipeline stands
+    Status(OnConfig),
+    /// Ask a running pipeline to finish what is in flight, take a last checkpoint, and end
+    Drain(OnConfig),
+    /// Ask a running pipeline to end now; the next run goes on from the last checkpoint
+    Cancel(OnConfig),
+    /// Ask a running pipeline to stop taking records in
+    Pause(OnConfig),
+    /// Ask a paused pipeline to go on
+    Resume(OnConfig),
+}
+
+/// A config file, and whether to answer in JSON.
+#[derive(Debug, Args)]
+pub(crate) struct OnConfig {
+    /// The pipeline's config file
+    pub(crate) config: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// End, after a last checkpoint, when there is nothing more to read
+    #[arg(long)]
+    pub(crate) until_idle: bool,
+    /// How long a followed source must have been silent for --until-idle
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub(crate) idle: Duration,
+    /// Start from a savepoint: its name or path. The checkpoint directory must be empty
+    #[arg(long, value_name = "SAVEPOINT")]
+    pub(crate) from: Option<String>,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// How many records to look at
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub(crate) records: usize,
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where to put the DuckDB file and the pipeline's state; replaced if a demo made it
+    #[arg(long, value_name = "DIR", default_value = "target/demo")]
+    pub(crate) directory: PathBuf,
+    /// The folder of shipped events
+    #[arg(long, value_name = "DIR", default_value = "corpus")]
+    pub(crate) events: PathBuf,
+}
+
+/// `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// The table, as `schema.table`
+    pub(crate) table: String,
+    /// The key, as JSON (`{"order_id": 1}`), or the bare value of a single column
+    pub(crate) key: String,
+}
+
+/// `query`.
+#[derive(Debug, Args)]
+pub(crate) struct Query {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// The query
+    pub(crate) sql: String,
+    /// Answer in CSV
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+    /// The sink whose file is asked, if the config names several files
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sink: Option<String>,
+}
+
+/// `views`.
+#[derive(Debug, Args)]
+pub(crate) struct Views {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+}
+
+/// `dead-letters`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadLetters {
+    /// Count them by cause, table and file
+    List(OnConfig),
+    /// Print letters whole
+    Show(Letters),
+    /// Send letters through the pipeline again; each at most once
+    Replay(Replay),
+}
+
+/// `dead-letters show`.
+#[derive(Debug, Args)]
+pub(crate) struct Letters {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// The letters' ids, such as `parse-17`; the newest 10 by default
+    pub(crate) ids: Vec<String>,
+}
+
+/// `dead-letters replay`.
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// The letters' ids, such as `parse-17`; all that were not replayed yet by default
+    pub(crate) ids: Vec<String>,
+    /// Only letters of this cause, such as `invalid_json`
+    #[arg(long, value_name = "CODE")]
+    pub(crate) cause: Option<String>,
+    /// Only letters of this table, as `schema.table`
+    #[arg(long, value_name = "TABLE")]
+    pub(crate) table: Option<String>,
+}
+
+/// `savepoint`.
+#[derive(Debug, Args)]
+pub(crate) struct Savepoint {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// The savepoint's name: letters, digits, `-`, `_` and `.`
+    pub(crate) name: String,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    Span::parse(text).map(|span| span.0).ok_or_else(|| "write a duration such as `5s` or `500ms`".to_owned())
+}

@@ -1,0 +1,184 @@
+//! `dead-letters list`, `show` and `replay`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use millstream_core::Stage;
+use serde_json::{Value, json};
+
+use super::{Failure, plan, run};
+use crate::arguments::{DeadLetters, Letters, OnConfig, Replay};
+use crate::control::{self, Request};
+use crate::dead_letters::{Desk, Letter, LetterId, letters, replayed};
+use crate::output::{Table, count, plural, print, print_json};
+use crate::plan::Plan;
+use crate::report;
+use crate::world::PlanWorld;
+
+/// Letters that `show` prints when none is named.
+const SHOWN: usize = 10;
+
+/// Does one of the three.
+pub(crate) fn command(command: &DeadLetters) -> Result<(), Failure> {
+    match command {
+        DeadLetters::List(on) => list(on),
+        DeadLetters::Show(letters) => show(letters),
+        DeadLetters::Replay(replay) => self::replay(replay),
+    }
+}
+
+/// A group's counts.
+#[derive(Debug, Default)]
+struct Group {
+    letters: u64,
+    replayed: u64,
+    first: String,
+    last: String,
+    example: String,
+}
+
+fn list(on: &OnConfig) -> Result<(), Failure> {
+    let plan = plan(&on.config)?;
+    let replayed = replayed(&plan.dead_letters);
+    let mut groups: BTreeMap<(String, String, String, String), Group> = BTreeMap::new();
+    for letter in letters(&plan.dead_letters)? {
+        let letter = letter?;
+        let was_replayed = letter
+            .letter_id()
+            .is_some_and(|id| replayed.get(id.stage.name()).is_some_and(|ranges| ranges.contains(id.number)));
+        let key = (letter.stage, letter.code, letter.table.unwrap_or_default(), letter.partition);
+        let group = groups.entry(key).or_default();
+        if group.letters == 0 {
+            group.first.clone_from(&letter.time);
+            group.example = letter.id;
+        }
+        group.last = letter.time;
+        group.letters += 1;
+        group.replayed += u64::from(was_replayed);
+    }
+    if on.json {
+        let list: Vec<Value> = groups
+            .into_iter()
+            .map(|((stage, code, table, partition), g)| {
+                json!({
+                    "stage": stage, "code": code, "table": Some(table).filter(|t| !t.is_empty()), "partition": partition,
+                    "letters": g.letters, "replayed": g.replayed, "first": g.first, "last": g.last, "example": g.example,
+                })
+            })
+            .collect();
+        print_json(&Value::Array(list));
+        return Ok(());
+    }
+    if groups.is_empty() {
+        print(&format!("no dead letters in {}\n", plan.dead_letters.display()));
+        return Ok(());
+    }
+    let mut table = Table::new(["letters", "replayed", "stage", "cause", "table", "from", "example"]);
+    for ((stage, code, name, partition), g) in groups {
+        table.row([count(g.letters), count(g.replayed), stage, code, name, partition, g.example]);
+    }
+    print(&table.render(0));
+    Ok(())
+}
+
+fn show(arguments: &Letters) -> Result<(), Failure> {
+    let plan = plan(&arguments.on.config)?;
+    let wanted = parse(&arguments.ids)?;
+    let mut found: VecDeque<Letter> = VecDeque::new();
+    for letter in letters(&plan.dead_letters)? {
+        let letter = letter?;
+        if wanted.is_empty() {
+            if found.len() == SHOWN {
+                found.pop_front();
+            }
+            found.push_back(letter);
+        } else if letter.letter_id().is_some_and(|id| wanted.contains(&id)) {
+            found.push_back(letter);
+        }
+    }
+    if found.len() < wanted.len() {
+        let missing = wanted.iter().find(|id| !found.iter().any(|letter| letter.letter_id() == Some(**id)));
+        let missing = missing.map(ToString::to_string).unwrap_or_default();
+        return Err(Failure::Failed(format!("there is no letter {missing} in {}", plan.dead_letters.display())));
+    }
+    for letter in found {
+        let value = serde_json::to_value(&letter).map_err(|e| Failure::Failed(format!("cannot show a letter: {e}")))?;
+        print(&if arguments.on.json { format!("{value}\n") } else { format!("{value:#}\n") });
+    }
+    Ok(())
+}
+
+fn replay(arguments: &Replay) -> Result<(), Failure> {
+    let plan = Arc::new(plan(&arguments.on.config)?);
+    let chosen = choose(&plan, arguments)?;
+    let ids: Vec<LetterId> = chosen.to_replay;
+    if chosen.write_stage > 0 {
+        tracing::warn!(
+            "{} of the write stage left out: their events are known to the keyed state, so a replay would drop them as duplicates",
+            plural(chosen.write_stage, "letter")
+        );
+    }
+    if ids.is_empty() {
+        finish(arguments, &plan, 0, None);
+        return Ok(());
+    }
+    let request = Request::Replay { letters: ids.iter().map(ToString::to_string).collect() };
+    if control::ask(&plan.checkpoint.directory, &request)?.is_some() {
+        finish(arguments, &plan, ids.len() as u64, None);
+        return Ok(());
+    }
+    let asked = ids.len() as u64;
+    let desk = Arc::new(Desk::new(&plan.dead_letters));
+    desk.ask(ids);
+    let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
+    let ended = run::drive(&plan, world, desk, None)?;
+    finish(arguments, &plan, asked, Some(&ended));
+    ended.verdict()
+}
+
+fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<&run::Ended>) {
+    if arguments.on.json {
+        let summary = ended.map(|ended| report::summary_json(&plan.pipeline, &ended.summary));
+        print_json(&json!({ "replayed": asked, "by_running_pipeline": asked > 0 && ended.is_none(), "summary": summary }));
+        return;
+    }
+    match ended {
+        None if asked == 0 => print("there is nothing to replay\n"),
+        None => print(&format!("the running pipeline was asked to replay {}\n", plural(asked, "letter"))),
+        Some(ended) => {
+            print(&format!("replayed {}\n\n", plural(asked, "letter")));
+            print(&report::summary_text(&plan.pipeline, &ended.summary));
+        }
+    }
+}
+
+/// The letters that a replay is to send.
+struct Chosen {
+    to_replay: Vec<LetterId>,
+    /// Matching letters that cannot be replayed.
+    write_stage: u64,
+}
+
+fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
+    let wanted = parse(&arguments.ids)?;
+    let replayed = replayed(&plan.dead_letters);
+    let mut chosen = Chosen { to_replay: Vec::new(), write_stage: 0 };
+    for letter in letters(&plan.dead_letters)? {
+        let letter = letter?;
+        let Some(id) = letter.letter_id() else { continue };
+        let matches = (wanted.is_empty() || wanted.contains(&id))
+            && arguments.cause.as_ref().is_none_or(|code| *code == letter.code)
+            && (arguments.table.is_none() || arguments.table == letter.table)
+            && !replayed.get(id.stage.name()).is_some_and(|ranges| ranges.contains(id.number));
+        match (matches, id.stage) {
+            (false, _) => {}
+            (true, Stage::Write) => chosen.write_stage += 1,
+            (true, _) => chosen.to_replay.push(id),
+        }
+    }
+    Ok(chosen)
+}
+
+fn parse(ids: &[String]) -> Result<Vec<LetterId>, Failure> {
+    ids.iter().map(|id| id.parse().map_err(Failure::Usage)).collect()
+}

@@ -1,0 +1,153 @@
+//! `run`: the pipeline, in the foreground.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_core::Error;
+use millstream_engine::{Handle, Phase, Summary};
+use millstream_state::LocalStore;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Failure, plan};
+use crate::arguments::Run;
+use crate::control::{Asked, Server};
+use crate::dead_letters::Desk;
+use crate::output::{print, print_json};
+use crate::plan::Plan;
+use crate::progress::{Progress, TICK};
+use crate::report;
+use crate::world::{PlanWorld, settings};
+
+/// Runs the pipeline to its end and shows what came of it.
+pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
+    let plan = Arc::new(plan(&arguments.on.config)?);
+    if let Some(savepoint) = &arguments.from {
+        let directory = &plan.checkpoint.directory;
+        LocalStore::restore(directory, savepoint, millstream_state::Options::default())?;
+        tracing::info!("{} starts from savepoint {savepoint}", plan.pipeline);
+    }
+    let desk = Arc::new(Desk::new(&plan.dead_letters));
+    let world = PlanWorld::new(plan.clone(), desk.clone())?;
+    let idle = arguments.until_idle.then_some(arguments.idle);
+    let ended = drive(&plan, world, desk, idle)?;
+    if arguments.on.json {
+        print_json(&report::summary_json(&plan.pipeline, &ended.summary));
+    } else {
+        print(&report::summary_text(&plan.pipeline, &ended.summary));
+    }
+    ended.verdict()
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) summary: Summary,
+    cancelled: bool,
+}
+
+impl Ended {
+    /// Whether it ended well: not cancelled, and everything accounted for.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        if let Some(residue) = self.summary.residues.first() {
+            return Err(Failure::Failed(format!("the counts do not balance; this is a bug: {residue}")));
+        }
+        if self.cancelled {
+            return Err(Failure::Failed(format!(
+                "cancelled; the next run goes on from epoch {}",
+                self.summary.status.epoch.0
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A runtime with a thread for each core and one for each sink, so that a sink that blocks stops nothing else.
+pub(crate) fn runtime(plan: &Plan) -> Result<Runtime, Error> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores + plan.sinks.len())
+        .thread_name("millstream")
+        .enable_all()
+        .build()
+        .map_err(|e| Error::fatal("cannot start threads").with_source(e))
+}
+
+/// Runs `world` in the foreground, with progress, signals and the control socket.
+pub(crate) fn drive(plan: &Arc<Plan>, world: PlanWorld, desk: Arc<Desk>, idle: Option<Duration>) -> Result<Ended, Failure> {
+    let runtime = runtime(plan)?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let handle = millstream_engine::start(Arc::new(world), settings(plan, idle));
+        let mut server = None;
+        let mut progress = Progress::new();
+        let mut tick = tokio::time::interval(TICK);
+        let mut asked_to_end = 0;
+        loop {
+            tokio::select! {
+                outcome = handle.wait() => {
+                    progress.finish(&handle.status());
+                    let summary = outcome.map_err(|e| Failure::Failed(format!("{} failed: {e}", plan.pipeline)))?;
+                    return Ok(Ended { summary, cancelled: asked_to_end > 1 });
+                }
+                () = signals.next() => {
+                    asked_to_end += 1;
+                    progress.aside(|| end(plan, &handle, asked_to_end));
+                }
+                _ = tick.tick() => {
+                    let status = handle.status();
+                    // Only a pipeline that has its store open owns the socket's place.
+                    if server.is_none() && status.phase == Phase::Running {
+                        server = Some(serve(plan, &handle, &desk));
+                    }
+                    progress.show(&plan.pipeline, &status);
+                }
+            }
+        }
+    });
+    // Nothing that still blocks in a control request may hold the process back.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    ended
+}
+
+/// The control socket; a pipeline runs without it where it cannot be had.
+fn serve(plan: &Arc<Plan>, handle: &Handle, desk: &Arc<Desk>) -> Option<Server> {
+    let asked = Asked { plan: plan.clone(), handle: handle.clone(), desk: desk.clone() };
+    match Server::start(asked) {
+        Ok(server) => Some(server),
+        Err(e) => {
+            tracing::warn!("commands cannot reach this run: {e}");
+            None
+        }
+    }
+}
+
+fn end(plan: &Plan, handle: &Handle, times: u32) {
+    if times == 1 {
+        tracing::info!("{}: finishing what is in flight; once more to end now", plan.pipeline);
+        handle.drain();
+    } else {
+        tracing::info!("{}: ending now", plan.pipeline);
+        handle.cancel();
+    }
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

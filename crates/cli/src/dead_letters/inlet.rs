@@ -1,0 +1,219 @@
+//! The pipeline's source with a second opening, through which dead letters come back.
+//!
+//! Which letters were replayed is a position like any other: a set of numbers in the checkpoint, one partition a stage.
+//! So each is replayed exactly once however often the pipeline crashes; the ledger beside the letters is written after
+//! the checkpoint and only informs readers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use millstream_core::record::{Range, Slot};
+use millstream_core::source::Notice;
+use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source, Stage};
+
+use super::STAGES;
+use super::letter::{Letter, LetterId};
+use super::ranges::Ranges;
+use super::reader::{Lines, write_ledger};
+
+/// Partitions of dead letters begin with this; no file's identity does.
+const PREFIX: &str = "dead-letters/";
+
+/// Where replays are asked for, and by whom they are fetched.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    directory: PathBuf,
+    asked: Mutex<BTreeSet<LetterId>>,
+}
+
+impl Desk {
+    /// The desk of the letters in `directory`.
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), asked: Mutex::default() }
+    }
+
+    /// Asks for letters to be replayed. Letters that were replayed before are left alone.
+    pub(crate) fn ask(&self, letters: impl IntoIterator<Item = LetterId>) {
+        self.asked().extend(letters);
+    }
+
+    /// How many letters were asked for and are not durably replayed yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.asked().len()
+    }
+
+    fn asked(&self) -> MutexGuard<'_, BTreeSet<LetterId>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A source, or none, and the letters that the desk was asked for.
+pub(crate) struct Inlet {
+    inner: Option<Box<dyn Source>>,
+    desk: std::sync::Arc<Desk>,
+    /// Replayed so far, this attempt's included.
+    replayed: BTreeMap<Stage, Ranges>,
+    /// Where the next letter of a stage is probably found: after this number, at this byte.
+    ahead: BTreeMap<Stage, (u64, u64)>,
+    notices: Vec<Notice>,
+}
+
+impl Inlet {
+    /// The opening beside `inner`.
+    pub(crate) fn new(inner: Option<Box<dyn Source>>, desk: std::sync::Arc<Desk>) -> Self {
+        Self { inner, desk, replayed: BTreeMap::new(), ahead: BTreeMap::new(), notices: Vec::new() }
+    }
+
+    /// The next letters that were asked for; `None` if there are none.
+    fn replay(&mut self, budget: Budget) -> Result<Option<RecordBatch>> {
+        let asked: Vec<LetterId> = self.desk.asked().iter().copied().collect();
+        let wanted = |id: &&LetterId| !self.replayed.get(&id.stage).is_some_and(|r| r.contains(id.number));
+        let Some(first) = asked.iter().find(wanted).copied() else { return Ok(None) };
+        let wanted: BTreeSet<u64> =
+            asked.iter().filter(wanted).filter(|id| id.stage == first.stage).map(|id| id.number).collect();
+        let stage = first.stage;
+        let mut batch = RecordBatch {
+            partition: PartitionId::new(&format!("{PREFIX}{}", stage.name())),
+            buffer: Vec::new(),
+            slots: Vec::new(),
+            position: Position::default(),
+        };
+        let from = self.ahead.get(&stage).filter(|(number, _)| *number < first.number).map_or(0, |(_, at)| *at);
+        let last = wanted.last().copied().unwrap_or_default();
+        let mut taken = BTreeSet::new();
+        if let Some(mut lines) = Lines::open(&self.desk.directory, stage, from)? {
+            while batch.slots.len() < budget.records.max(1) && batch.buffer.len() < budget.bytes {
+                let Some(letter) = lines.next().transpose()? else { break };
+                let Some(id) = letter.letter_id().filter(|id| id.stage == stage) else { continue };
+                if wanted.contains(&id.number) && push(&mut batch, &letter, id.number) {
+                    taken.insert(id.number);
+                    self.ahead.insert(stage, (id.number, lines.offset));
+                }
+                if id.number >= last {
+                    break;
+                }
+            }
+        }
+        if taken.is_empty() {
+            self.missing(stage, &wanted);
+            return self.replay(budget);
+        }
+        let replayed = self.replayed.entry(stage).or_default();
+        taken.into_iter().for_each(|number| replayed.insert(number));
+        batch.position = Position(replayed.encode());
+        Ok(Some(batch))
+    }
+
+    /// Takes durable replays off the desk. Also at the start: a crash may have come between a checkpoint and this.
+    fn settle(&self, durable: &BTreeMap<Stage, Ranges>) -> Result<()> {
+        let done = |id: &LetterId| durable.get(&id.stage).is_some_and(|ranges| ranges.contains(id.number));
+        if !self.desk.asked().iter().any(done) {
+            return Ok(());
+        }
+        let ledger = durable.iter().map(|(stage, ranges)| (stage.name().to_owned(), ranges.clone())).collect();
+        write_ledger(&self.desk.directory, &ledger)?;
+        self.desk.asked().retain(|id| !done(id));
+        Ok(())
+    }
+
+    /// Letters that were asked for but are not there (any more).
+    fn missing(&mut self, stage: Stage, numbers: &BTreeSet<u64>) {
+        self.desk.asked().retain(|id| id.stage != stage || !numbers.contains(&id.number));
+        let text = format!("{} letters of stage {} are not in their file and were not replayed", numbers.len(), stage.name());
+        self.notices.push(Notice { code: "dead_letter_missing", text });
+    }
+}
+
+/// Appends a letter's record to the batch; false if its bytes are damaged.
+fn push(batch: &mut RecordBatch, letter: &Letter, number: u64) -> bool {
+    let mut put = |payload: &super::letter::Payload| {
+        let bytes = payload.bytes()?;
+        let range = Range { start: batch.buffer.len() as u32, len: bytes.len() as u32 };
+        batch.buffer.extend_from_slice(&bytes);
+        Some(range)
+    };
+    let mut optional = |payload: &Option<super::letter::Payload>| match payload {
+        Some(payload) => put(payload).map(Some),
+        None => Some(None),
+    };
+    let (Some(value), Some(key), Some(topic)) = (optional(&letter.value), optional(&letter.key), optional(&letter.topic))
+    else {
+        return false;
+    };
+    let mut headers = Vec::with_capacity(letter.headers.len());
+    for header in &letter.headers {
+        let (Some(name), Some(value)) = (put(&header.name), put(&header.value)) else { return false };
+        headers.push((name, value));
+    }
+    batch.slots.push(Slot { value, key, headers, topic, offset: number, failures: letter.attempt, ..Slot::default() });
+    true
+}
+
+fn stage_of(partition: &PartitionId) -> Option<Stage> {
+    let name = partition.0.strip_prefix(PREFIX)?;
+    STAGES.into_iter().find(|stage| stage.name() == name)
+}
+
+/// Splits positions into the inner source's and those of dead letters.
+fn split(positions: &[(PartitionId, Position)]) -> Result<(Vec<(PartitionId, Position)>, BTreeMap<Stage, Ranges>)> {
+    let mut others = Vec::with_capacity(positions.len());
+    let mut replayed = BTreeMap::new();
+    for (partition, position) in positions {
+        match stage_of(partition) {
+            Some(stage) => {
+                let ranges = Ranges::decode(&position.0).ok_or_else(|| {
+                    Error::fatal("the checkpoint's list of replayed letters has an unknown format: it was written by a newer version")
+                })?;
+                replayed.insert(stage, ranges);
+            }
+            None => others.push((partition.clone(), position.clone())),
+        }
+    }
+    Ok((others, replayed))
+}
+
+impl Source for Inlet {
+    fn open<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            let (others, replayed) = split(positions)?;
+            self.settle(&replayed)?;
+            self.replayed = replayed;
+            match &mut self.inner {
+                Some(inner) => inner.open(&others).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
+        Box::pin(async move {
+            if let Some(batch) = self.replay(budget)? {
+                return Ok(Next::Batch(batch));
+            }
+            match &mut self.inner {
+                Some(inner) => inner.next(budget).await,
+                None => Ok(Next::End),
+            }
+        })
+    }
+
+    fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            let (others, replayed) = split(positions)?;
+            self.settle(&replayed)?;
+            match &mut self.inner {
+                Some(inner) => inner.release(&others).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn notices(&mut self) -> Vec<Notice> {
+        let mut notices = std::mem::take(&mut self.notices);
+        if let Some(inner) = &mut self.inner {
+            notices.extend(inner.notices());
+        }
+        notices
+    }
+}

@@ -1,0 +1,474 @@
+//! The validated plan: what a config means, with every default filled in and every path resolved.
+//!
+//! Whoever holds a [`Plan`] need not check it again. Nothing here touches the disk but the check that schema files can
+//! be read; what depends on data or on the warehouse is `check`'s and the connectors'.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{
+    self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Layout, Loaded, Problem, Problems, SinkConfig,
+    SourceConfig, Span, Step, TableConfig,
+};
+
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+const PARALLEL_MAX: usize = 256;
+
+/// A pipeline that makes sense.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) pipeline: String,
+    pub(crate) source: SourcePlan,
+    pub(crate) decode: DecodeConfig,
+    /// By name; paths of schema files are resolved.
+    pub(crate) tables: BTreeMap<String, TableConfig>,
+    pub(crate) dedupe: DedupePlan,
+    pub(crate) checkpoint: CheckpointPlan,
+    /// In the config's order.
+    pub(crate) sinks: Vec<SinkPlan>,
+    pub(crate) dead_letters: PathBuf,
+    pub(crate) restart: RestartPlan,
+    pub(crate) watermark_delay: Duration,
+    pub(crate) shards: usize,
+    pub(crate) threads: usize,
+    pub(crate) incarnation: u16,
+}
+
+/// Where records come from.
+#[derive(Debug, Clone)]
+pub(crate) enum SourcePlan {
+    Files(FilesPlan),
+}
+
+/// Files to read.
+#[derive(Debug, Clone)]
+pub(crate) struct FilesPlan {
+    /// An absolute path or glob.
+    pub(crate) path: String,
+    pub(crate) lines: config::Lines,
+    pub(crate) follow: bool,
+    pub(crate) poll_interval: Duration,
+    pub(crate) discovery_interval: Duration,
+    pub(crate) record_bytes_max: u64,
+}
+
+/// What is a duplicate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DedupePlan {
+    pub(crate) mode: DedupeMode,
+    pub(crate) keep: Duration,
+    pub(crate) keep_per_key: usize,
+    pub(crate) keep_keyless: Duration,
+}
+
+/// When and where progress becomes durable.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckpointPlan {
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) directory: PathBuf,
+}
+
+/// A sink with its stable name.
+#[derive(Debug, Clone)]
+pub(crate) struct SinkPlan {
+    pub(crate) name: String,
+    pub(crate) kind: SinkKind,
+}
+
+/// What a sink is.
+#[derive(Debug, Clone)]
+pub(crate) enum SinkKind {
+    Duckdb(DuckdbPlan),
+    Discard,
+}
+
+/// Tables of a DuckDB file.
+#[derive(Debug, Clone)]
+pub(crate) struct DuckdbPlan {
+    pub(crate) path: PathBuf,
+    pub(crate) dataset: String,
+    pub(crate) layout: Layout,
+    pub(crate) delete: config::DeleteMode,
+    pub(crate) on_type_change: config::OnTypeChange,
+    pub(crate) table_name: String,
+}
+
+/// Restart strategy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RestartPlan {
+    pub(crate) attempts: u32,
+    pub(crate) delay: Duration,
+    pub(crate) stable_after: Duration,
+}
+
+impl Plan {
+    /// Reads and validates a config file; `environment` answers for `${NAME}`.
+    pub(crate) fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
+        let loaded = Loaded::read(file, environment)?;
+        Self::of(&loaded)
+    }
+
+    /// What `loaded` means, or everything in it that makes no sense.
+    pub(crate) fn of(loaded: &Loaded) -> Result<Self, Problems> {
+        let mut checker = Checker { loaded, base: base_of(&loaded.file), problems: Vec::new() };
+        let plan = checker.plan();
+        if checker.problems.is_empty() { Ok(plan) } else { Err(loaded.problems(checker.problems)) }
+    }
+
+    /// The DuckDB sinks, in the config's order.
+    pub(crate) fn duckdb_sinks(&self) -> impl Iterator<Item = (&str, &DuckdbPlan)> {
+        self.sinks.iter().filter_map(|sink| match &sink.kind {
+            SinkKind::Duckdb(duckdb) => Some((&*sink.name, duckdb)),
+            SinkKind::Discard => None,
+        })
+    }
+}
+
+/// The folder that relative paths of a config are relative to, absolute where the current folder is known.
+fn base_of(file: &Path) -> PathBuf {
+    let parent = file.parent().unwrap_or(Path::new(""));
+    std::path::absolute(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+        .unwrap_or_else(|_| parent.to_owned())
+}
+
+struct Checker<'a> {
+    loaded: &'a Loaded,
+    base: PathBuf,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn problem(&mut self, path: &[Step], message: impl Into<String>, help: impl Into<String>) {
+        let problem = Problem::new(config::locate(&self.loaded.root, path), message);
+        let help = help.into();
+        self.problems.push(if help.is_empty() { problem } else { problem.help(help) });
+    }
+
+    fn plan(&mut self) -> Plan {
+        let config = self.loaded.config.clone();
+        let pipeline = self.pipeline(&config);
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let directory = match &config.checkpoint.directory {
+            Some(directory) => self.base.join(directory),
+            None => self.base.join(".millstream").join(&pipeline),
+        };
+        let dead_letters = match &config.dead_letters {
+            Some(DeadLettersConfig::Files(files)) => files.directory.as_ref().map(|d| self.base.join(d)),
+            None => None,
+        };
+        if config.incarnation > 32_767 {
+            self.problem(&["incarnation".into()], "an incarnation is at most 32767", "");
+        }
+        if config.decode.flat.is_some() && config.decode.format != config::Format::DebeziumFlat {
+            let help = "add `format: debezium-flat`, or remove `flat`";
+            self.problem(&["decode".into(), "flat".into()], "`flat` is only for `format: debezium-flat`", help);
+        }
+        Plan {
+            source: self.source(&config.source),
+            tables: self.tables(&config),
+            dedupe: self.dedupe(&config),
+            sinks: self.sinks(&config),
+            restart: self.restart(&config),
+            watermark_delay: config.watermark.delay.map_or(Duration::from_secs(30), |d| d.0),
+            shards: self.parallel("shards", config.shards, cores),
+            threads: self.parallel("threads", config.threads, cores),
+            dead_letters: dead_letters.unwrap_or_else(|| directory.join("dead-letters")),
+            checkpoint: self.checkpoint(&config, directory),
+            decode: config.decode,
+            incarnation: config.incarnation,
+            pipeline,
+        }
+    }
+
+    fn pipeline(&mut self, config: &Config) -> String {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        match &config.pipeline {
+            Some(name) if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) => {
+                let message = "a pipeline's name is 1 to 64 letters, digits, `-` and `_`";
+                self.problem(&["pipeline".into()], message, "");
+                String::new()
+            }
+            Some(name) => name.clone(),
+            None => {
+                let stem = self.loaded.file.file_stem().unwrap_or_default().to_string_lossy();
+                let name: String = stem.chars().map(|c| if allowed(c) { c } else { '_' }).take(64).collect();
+                if name.is_empty() { "pipeline".to_owned() } else { name }
+            }
+        }
+    }
+
+    fn source(&mut self, source: &SourceConfig) -> SourcePlan {
+        let SourceConfig::Files(files) = source;
+        let at = |key: &str| [Step::from("source"), Step::from(key)];
+        if files.path.is_empty() {
+            self.problem(&at("path"), "`path` names no file", "give a file or a glob such as `in/*.jsonl`");
+        }
+        if let Some((scheme, _)) = files.path.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
+            let message = format!("`{scheme}://` is not supported by this version: files are local");
+            self.problem(&at("path"), message, "");
+        }
+        let size = files.max_record_size.unwrap_or(Bytes(RECORD_BYTES_MAX)).0;
+        if size == 0 || size > RECORD_BYTES_MAX {
+            self.problem(&at("max_record_size"), "a record is at least 1 byte and at most 64MiB", "");
+        }
+        SourcePlan::Files(FilesPlan {
+            path: self.base.join(&files.path).to_string_lossy().into_owned(),
+            lines: files.lines,
+            follow: files.follow,
+            poll_interval: self.positive(&at("poll_interval"), files.poll_interval, Duration::from_secs(1)),
+            discovery_interval: self.positive(
+                &at("discovery_interval"),
+                files.discovery_interval,
+                Duration::from_secs(60),
+            ),
+            record_bytes_max: size,
+        })
+    }
+
+    fn tables(&mut self, config: &Config) -> BTreeMap<String, TableConfig> {
+        let mut tables = config.tables.clone();
+        for (name, table) in &mut tables {
+            let at = |key: &str| [Step::from("tables"), Step::from(&**name), Step::from(key)];
+            if table.key.as_ref().is_some_and(|key| key.iter().any(String::is_empty)) {
+                self.problem(&at("key"), "a column of `key` has no name", "");
+            }
+            if let Some(key) = &table.key
+                && let Some(twice) = key.iter().enumerate().find(|(i, c)| key[..*i].contains(c))
+            {
+                self.problem(&at("key"), format!("column `{}` is named twice", twice.1), "");
+            }
+            if let Some(schema) = &mut table.schema {
+                *schema = self.base.join(&*schema);
+                if let Err(e) = std::fs::metadata(&*schema) {
+                    self.problem(&at("schema"), format!("cannot read the schema file {}: {e}", schema.display()), "");
+                }
+            }
+        }
+        tables
+    }
+
+    fn dedupe(&mut self, config: &Config) -> DedupePlan {
+        let at = |key: &str| [Step::from("dedupe"), Step::from(key)];
+        let keep_per_key = config.dedupe.keep_per_key.unwrap_or(256);
+        if !(1..=1_000_000).contains(&keep_per_key) {
+            self.problem(&at("keep_per_key"), "`keep_per_key` is 1 to 1000000", "");
+        }
+        DedupePlan {
+            mode: config.dedupe.mode,
+            keep: config.dedupe.keep.map_or(Duration::from_secs(600), |s| s.0),
+            keep_per_key,
+            keep_keyless: config.dedupe.keep_keyless.map_or(Duration::from_secs(3600), |s| s.0),
+        }
+    }
+
+    fn sinks(&mut self, config: &Config) -> Vec<SinkPlan> {
+        if config.sinks.is_empty() {
+            let help = "for example: sinks: [{ type: duckdb, path: out.duckdb }]";
+            self.problem(&["sinks".into()], "there is no sink", help);
+        }
+        let mut sinks: Vec<SinkPlan> = Vec::new();
+        for (index, sink) in config.sinks.iter().enumerate() {
+            let (name, kind) = match sink {
+                SinkConfig::Duckdb(duckdb) => {
+                    let kind = SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode));
+                    (duckdb.name.clone().unwrap_or_else(|| format!("{index}-duckdb")), kind)
+                }
+                SinkConfig::Discard(discard) => {
+                    (discard.name.clone().unwrap_or_else(|| format!("{index}-discard")), SinkKind::Discard)
+                }
+            };
+            if sinks.iter().any(|s| s.name == name) {
+                let message = format!("two sinks are called `{name}`");
+                self.problem(&["sinks".into(), index.into(), "name".into()], message, "names tell sinks apart in checkpoints");
+            }
+            if let Some(other) = sinks.iter().position(|s| same_tables(&s.kind, &kind)) {
+                let message = format!("sinks {other} and {index} would write the same tables");
+                self.problem(&["sinks".into(), index.into()], message, "give one of them another `dataset`, `path` or `layout`");
+            }
+            sinks.push(SinkPlan { name, kind });
+        }
+        sinks
+    }
+
+    fn duckdb(&mut self, index: usize, duckdb: &config::DuckdbConfig, mode: DedupeMode) -> DuckdbPlan {
+        let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
+        if mode == DedupeMode::Latest && duckdb.layout != Layout::Replica {
+            let layout = if duckdb.layout == Layout::Append { "append" } else { "changelog" };
+            self.problem(
+                &at("layout"),
+                format!("`dedupe: latest` drops late events, which the history of `layout: {layout}` needs"),
+                "use `dedupe: exact`, or `layout: replica` for this sink",
+            );
+        }
+        if duckdb.delete.is_some() && duckdb.layout != Layout::Replica {
+            self.problem(&at("delete"), "`delete` is only for `layout: replica`", "histories keep deletes as rows");
+        }
+        let table_name = duckdb.table_name.clone().unwrap_or_else(|| "{table}".to_owned());
+        let literal = table_name.replace("{db}", "").replace("{schema}", "").replace("{table}", "");
+        if !table_name.contains("{table}") || literal.contains(['{', '}']) {
+            let help = "`{db}`, `{schema}` and `{table}` are filled in";
+            self.problem(&at("table_name"), "`table_name` must contain `{table}` and no other braces", help);
+        }
+        if duckdb.path.as_os_str().is_empty() {
+            self.problem(&at("path"), "`path` names no file", "");
+        }
+        DuckdbPlan {
+            path: self.base.join(&duckdb.path),
+            dataset: duckdb.dataset.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| "main".to_owned()),
+            layout: duckdb.layout,
+            delete: duckdb.delete.unwrap_or(config::DeleteMode::Hard),
+            on_type_change: duckdb.on_type_change.unwrap_or(config::OnTypeChange::NewColumn),
+            table_name,
+        }
+    }
+
+    fn checkpoint(&mut self, config: &Config, directory: PathBuf) -> CheckpointPlan {
+        let at = |key: &str| [Step::from("checkpoint"), Step::from(key)];
+        let interval = self.positive(&at("interval"), config.checkpoint.interval, Duration::from_secs(1));
+        let timeout = self.positive(&at("timeout"), config.checkpoint.timeout, Duration::from_secs(600));
+        if timeout < interval {
+            self.problem(&at("timeout"), "`timeout` is shorter than `interval`", "");
+        }
+        CheckpointPlan { interval, timeout, directory }
+    }
+
+    fn restart(&mut self, config: &Config) -> RestartPlan {
+        RestartPlan {
+            attempts: config.restart.attempts.unwrap_or(5),
+            delay: config.restart.delay.map_or(Duration::from_secs(30), |d| d.0),
+            stable_after: config.restart.stable_after.map_or(Duration::from_secs(600), |d| d.0),
+        }
+    }
+
+    fn positive(&mut self, path: &[Step], span: Option<Span>, default: Duration) -> Duration {
+        let value = span.map_or(default, |s| s.0);
+        if value < Duration::from_millis(1) {
+            self.problem(path, "must be at least 1ms", "");
+        }
+        value
+    }
+
+    fn parallel(&mut self, key: &str, given: Option<usize>, default: usize) -> usize {
+        let value = given.unwrap_or(default);
+        if !(1..=PARALLEL_MAX).contains(&value) {
+            self.problem(&[key.into()], format!("`{key}` is 1 to {PARALLEL_MAX}"), "");
+        }
+        value
+    }
+}
+
+/// Only known schemes are refused by name: `a://b` is a valid path elsewhere, and a substituted one may be secret.
+fn is_scheme(text: &str) -> bool {
+    ["gs", "s3", "http", "https", "file", "az", "abfs"].contains(&text)
+}
+
+/// Whether two sinks would write into the same tables.
+fn same_tables(a: &SinkKind, b: &SinkKind) -> bool {
+    let (SinkKind::Duckdb(a), SinkKind::Duckdb(b)) = (a, b) else { return false };
+    a.path == b.path && a.dataset.eq_ignore_ascii_case(&b.dataset) && a.layout == b.layout && a.table_name == b.table_name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rendered problems of a config, or of a plan made of it.
+    fn problems(text: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.yaml");
+        std::fs::write(&file, text).unwrap();
+        let environment = |name: &str| (name == "TOKEN").then(|| "hunter2".to_owned());
+        let rendered = Plan::read(&file, &environment).unwrap_err().render(false);
+        rendered.replace(&dir.path().display().to_string(), "")
+    }
+
+    const SINK: &str = "sinks:\n  - { type: duckdb, path: out.duckdb }\n";
+
+    #[test]
+    fn a_minimal_config_names_a_source_and_a_sink() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shop orders.yaml");
+        std::fs::write(&file, format!("source: {{ type: files, path: in.jsonl }}\n{SINK}")).unwrap();
+        let plan = Plan::read(&file, &|_| None).unwrap();
+        assert_eq!(plan.pipeline, "shop_orders");
+        assert_eq!(plan.checkpoint.directory, dir.path().join(".millstream/shop_orders"));
+        assert_eq!(plan.dead_letters, dir.path().join(".millstream/shop_orders/dead-letters"));
+        assert_eq!(plan.sinks[0].name, "0-duckdb");
+        let SourcePlan::Files(files) = &plan.source;
+        assert_eq!(files.path, dir.path().join("in.jsonl").to_string_lossy());
+    }
+
+    #[test]
+    fn unknown_keys_show_the_nearest_known_one() {
+        insta::assert_snapshot!("unknown_key", problems(&format!(
+            "source:\n  type: files\n  path: in.jsonl\n  folow: true\n{SINK}"
+        )));
+        insta::assert_snapshot!("unknown_type", problems(&format!("source: {{ type: file, path: in.jsonl }}\n{SINK}")));
+        insta::assert_snapshot!("unknown_top_level", problems("sorce: 1\nsinks: []\n"));
+        insta::assert_snapshot!("unknown_mode", problems(&format!(
+            "source: {{ type: files, path: a }}\ndedupe: {{ mode: exactly }}\n{SINK}"
+        )));
+    }
+
+    #[test]
+    fn missing_and_mistyped_values_have_their_place() {
+        insta::assert_snapshot!("missing_sinks", problems("source: { type: files, path: in.jsonl }\n"));
+        insta::assert_snapshot!("missing_type", problems(&format!("source:\n  path: in.jsonl\n{SINK}")));
+        insta::assert_snapshot!("bad_duration", problems(&format!(
+            "source: {{ type: files, path: a }}\ncheckpoint:\n  interval: 1 week\n{SINK}"
+        )));
+        insta::assert_snapshot!("not_a_list", problems("source: { type: files, path: a }\nsinks: { type: discard }\n"));
+        insta::assert_snapshot!("bad_yaml", problems("source: { type: files\nsinks: x\n"));
+        insta::assert_snapshot!("duplicate_key", problems(&format!("source: {{ type: files, path: a }}\n{SINK}{SINK}")));
+    }
+
+    /// What comes from the environment may be a secret: an error shows the reference and never the value.
+    #[test]
+    fn values_of_the_environment_are_never_shown() {
+        for text in [
+            format!("source: {{ type: '${{TOKEN}}', path: a }}\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\ndedupe: '${{TOKEN}}'\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\ndedupe: {{ mode: '${{TOKEN}}' }}\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\nshards: '${{TOKEN}}'\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\nshards: ${{TOKEN}}\n{SINK}"),
+            format!("source: {{ type: files, path: a, follow: '${{TOKEN}}' }}\n{SINK}"),
+            format!("source: {{ type: files, path: a, '${{TOKEN}}': 1 }}\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\ncheckpoint: {{ interval: '${{TOKEN}}' }}\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\npipeline: '${{TOKEN}} {{}}'\n{SINK}"),
+            format!("source: {{ type: files, path: a }}\nsinks: [ '${{TOKEN}}' ]\n"),
+        ] {
+            let shown = problems(&text);
+            assert!(!shown.contains("hunter2"), "{text}\n{shown}");
+            assert!(shown.contains("TOKEN"), "{text}\n{shown}");
+        }
+        insta::assert_snapshot!("unset_variable", problems(&format!(
+            "source: {{ type: files, path: '${{NO_SUCH}}/a' }}\n{SINK}"
+        )));
+        insta::assert_snapshot!("secret_manager", problems(&format!(
+            "source: {{ type: files, path: '${{secret:projects/p/secrets/s/versions/1}}' }}\n{SINK}"
+        )));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_all_at_once() {
+        insta::assert_snapshot!("nonsense", problems(
+            "pipeline: a b
+source: { type: files, path: gs://bucket/x, max_record_size: 1GiB }
+decode:
+  flat: { op: _op }
+tables:
+  public.orders: { key: [a, a], schema: nowhere.json }
+dedupe: latest
+checkpoint: { interval: 10s, timeout: 1s }
+sinks:
+  - { type: duckdb, path: out.duckdb, delete: soft }
+  - { type: duckdb, path: out.duckdb, name: 0-duckdb, table_name: '{tabel}' }
+  - { type: duckdb, path: out.duckdb }
+shards: 0
+incarnation: 40000
+"
+        ));
+    }
+}

@@ -1,0 +1,147 @@
+//! How a run is going: a line on a terminal that is drawn again and again, a log line every 10 s elsewhere.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millstream_engine::{Clock, Status, SystemClock};
+
+use crate::output::count;
+use crate::report::phase_name;
+
+/// How often the line is drawn, or looked at for a log line.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Shows how a run is going.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// `None` where standard error is no terminal.
+    line: Option<ProgressBar>,
+    rate: Rate,
+    logged: Instant,
+    noticed: usize,
+}
+
+impl Progress {
+    /// Starts showing.
+    pub(crate) fn new() -> Self {
+        let line = std::io::stderr().is_terminal().then(|| {
+            let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                line.set_style(style);
+            }
+            line
+        });
+        Self { line, rate: Rate::new(), logged: Instant::now(), noticed: 0 }
+    }
+
+    /// Shows `status`.
+    pub(crate) fn show(&mut self, pipeline: &str, status: &Status) {
+        let rate = self.rate.of(status.events_in);
+        self.notices(status);
+        match &self.line {
+            Some(line) => {
+                line.set_message(describe(pipeline, status, rate));
+                line.tick();
+            }
+            None if self.logged.elapsed() >= LOG_EVERY => {
+                self.logged = Instant::now();
+                tracing::info!("{}", describe(pipeline, status, rate));
+            }
+            None => {}
+        }
+    }
+
+    /// Removes the line.
+    pub(crate) fn finish(&mut self, status: &Status) {
+        self.notices(status);
+        if let Some(line) = &self.line {
+            line.finish_and_clear();
+        }
+    }
+
+    /// Runs `work` (which writes to standard error) with the line out of the way.
+    pub(crate) fn aside(&self, work: impl FnOnce()) {
+        match &self.line {
+            Some(line) => line.suspend(work),
+            None => work(),
+        }
+    }
+
+    /// Logs notices that are new. The status keeps the last hundred, so a burst of more may lose some here; all of them
+    /// are counted by code.
+    fn notices(&mut self, status: &Status) {
+        let new = status.notices.get(self.noticed.min(status.notices.len())..).unwrap_or_default();
+        self.noticed = status.notices.len();
+        self.aside(|| new.iter().for_each(|notice| tracing::warn!("{notice}")));
+    }
+}
+
+fn describe(pipeline: &str, status: &Status, rate: f64) -> String {
+    let duplicates: u64 = status.counters.tables.values().map(|t| t.duplicates).sum();
+    let dead: u64 = status.counters.dead.values().sum();
+    let rejected: u64 = status.counters.sinks.values().map(|s| s.rejected).sum();
+    let lag = match status.watermark_ms {
+        Some(watermark) => human(SystemClock.now().saturating_sub(Duration::from_millis(watermark.max(0) as u64))),
+        None => "-".to_owned(),
+    };
+    format!(
+        "{pipeline} {}: {} events, {} events/s, lag {lag}, epoch {}, dead {}, duplicates {}",
+        phase_name(status.phase),
+        count(status.events_in),
+        count(rate as u64),
+        status.epoch.0,
+        count(dead + rejected),
+        count(duplicates),
+    )
+}
+
+/// A time span in its two largest units.
+fn human(span: Duration) -> String {
+    let s = span.as_secs();
+    match s {
+        0..60 => format!("{:.1} s", span.as_secs_f64()),
+        60..3600 => format!("{} m {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} m", s / 3600, s % 3600 / 60),
+        _ => format!("{} d {} h", s / 86_400, s % 86_400 / 3600),
+    }
+}
+
+/// Events per second over the last seconds.
+#[derive(Debug)]
+struct Rate {
+    /// (when, how many) at most every [`TICK`], the oldest first.
+    samples: std::collections::VecDeque<(Instant, u64)>,
+}
+
+impl Rate {
+    const WINDOW: Duration = Duration::from_secs(5);
+
+    fn new() -> Self {
+        Self { samples: [(Instant::now(), 0)].into() }
+    }
+
+    fn of(&mut self, events: u64) -> f64 {
+        let now = Instant::now();
+        self.samples.push_back((now, events));
+        while self.samples.len() > 2 && now - self.samples[1].0 >= Self::WINDOW {
+            self.samples.pop_front();
+        }
+        let (since, before) = self.samples[0];
+        let seconds = (now - since).as_secs_f64();
+        if seconds > 0.0 { events.saturating_sub(before) as f64 / seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_read_well() {
+        assert_eq!(human(Duration::from_millis(1500)), "1.5 s");
+        assert_eq!(human(Duration::from_secs(3700)), "1 h 1 m");
+        assert_eq!(human(Duration::from_secs(200_000)), "2 d 7 h");
+    }
+}

@@ -1,0 +1,197 @@
+//! Name → connector: the one place where connectors are named. Adding one is its folder and a line here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millstream_core::evolution::ChangePolicy;
+use millstream_core::{Decoder, Error, Incarnation, Result, Sink, Source, TableName};
+use millstream_decode::{self as decode, FlatOptions, Modes, Options, TableHints};
+use millstream_duckdb::{self as duckdb, DuckConfig, DuckSink};
+use millstream_sources::files::{self, FileSource};
+
+use crate::config::{
+    BinaryMode, DecimalMode, DeleteMode, FlatConfig, Format, HstoreMode, IntervalMode, Layout, Lines, NotFinite,
+    OnTypeChange, OutOfRange, ReplicaIdentity, TimeMode,
+};
+use crate::discard::Discard;
+use crate::plan::{DuckdbPlan, Plan, SinkKind, SinkPlan, SourcePlan};
+
+/// The plan's source, not yet opened.
+pub(crate) fn source(plan: &SourcePlan) -> Result<Box<dyn Source>> {
+    match plan {
+        SourcePlan::Files(plan) => {
+            let mut config = files::FilesConfig::new(&*plan.path);
+            config.follow = plan.follow;
+            config.lines = match plan.lines {
+                Lines::Value => files::Lines::Value,
+                Lines::Record => files::Lines::Record,
+            };
+            config.poll_interval = plan.poll_interval;
+            config.discovery_interval = plan.discovery_interval;
+            config.max_record_bytes = plan.record_bytes_max as usize;
+            Ok(Box::new(FileSource::new(config)?))
+        }
+    }
+}
+
+/// A decoder of the plan's format.
+pub(crate) fn decoder(format: Format, options: Arc<Options>) -> Box<dyn Decoder> {
+    match format {
+        Format::Debezium => decode::debezium(options),
+        Format::DebeziumFlat => decode::debezium_flat(options),
+    }
+}
+
+/// A sink of the plan, open.
+pub(crate) fn sink(plan: &SinkPlan) -> Result<Box<dyn Sink>> {
+    match &plan.kind {
+        SinkKind::Duckdb(duckdb) => Ok(Box::new(DuckSink::open(duckdb_config(&plan.name, duckdb))?)),
+        SinkKind::Discard => Ok(Box::new(Discard::new())),
+    }
+}
+
+/// What a DuckDB sink is told.
+pub(crate) fn duckdb_config(name: &str, plan: &DuckdbPlan) -> DuckConfig {
+    let layout = match plan.layout {
+        Layout::Append => duckdb::Layout::Append,
+        Layout::Changelog => duckdb::Layout::Changelog,
+        Layout::Replica => duckdb::Layout::Replica {
+            delete: match plan.delete {
+                DeleteMode::Soft => duckdb::DeleteMode::Soft,
+                DeleteMode::Hard => duckdb::DeleteMode::Hard,
+            },
+        },
+    };
+    let mut config = DuckConfig::new(name, &plan.path, layout);
+    config.dataset.clone_from(&plan.dataset);
+    config.table_name.clone_from(&plan.table_name);
+    config.on_type_change = match plan.on_type_change {
+        OnTypeChange::NewColumn => ChangePolicy::NewColumn,
+        OnTypeChange::DeadLetter => ChangePolicy::DeadLetter,
+        OnTypeChange::Stop => ChangePolicy::Stop,
+    };
+    config
+}
+
+/// What the decoders are told. Reads the tables' schema files.
+pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
+    let mut tables = HashMap::new();
+    let mut exclude: std::collections::HashSet<String> = plan.decode.exclude.iter().cloned().collect();
+    for (name, table) in &plan.tables {
+        if table.exclude {
+            exclude.insert(name.clone());
+        }
+        let columns = match &table.schema {
+            Some(file) => {
+                let shown = file.display().to_string();
+                let text = std::fs::read_to_string(file)
+                    .map_err(|e| Error::fatal(format!("cannot read the schema file {shown}")).with_source(e))?;
+                decode::parse_schema_file(&text).map_err(|e| e.at(shown))?.into_iter().collect()
+            }
+            None => HashMap::new(),
+        };
+        let full_identity = table.replica_identity == Some(ReplicaIdentity::Full);
+        tables.insert(name.clone(), TableHints { key: table.key.clone(), columns, full_identity });
+    }
+    let changelog = plan.duckdb_sinks().any(|(_, duckdb)| duckdb.layout == Layout::Changelog);
+    let SourcePlan::Files(files) = &plan.source;
+    let mut options = Options {
+        incarnation: Incarnation(plan.incarnation),
+        tables,
+        include: plan.decode.include.as_ref().map(|names| names.iter().cloned().collect()),
+        exclude,
+        modes: modes(plan),
+        out_of_range: match plan.decode.out_of_range {
+            None | Some(OutOfRange::Null) => decode::RangePolicy::Null,
+            Some(OutOfRange::Clamp) => decode::RangePolicy::Clamp,
+            Some(OutOfRange::DeadLetter) => decode::RangePolicy::DeadLetter,
+        },
+        not_finite: match plan.decode.not_finite {
+            None | Some(NotFinite::Null) => decode::NotFinitePolicy::Null,
+            Some(NotFinite::Clamp) => decode::NotFinitePolicy::Clamp,
+            Some(NotFinite::DeadLetter) => decode::NotFinitePolicy::DeadLetter,
+            Some(NotFinite::String) => decode::NotFinitePolicy::String,
+        },
+        keep_before: changelog,
+        keep_source: changelog,
+        datetime_as_timestamp: plan.decode.datetime_as_timestamp,
+        record_bytes_max: files.record_bytes_max as usize,
+        flat: plan.decode.flat.as_ref().map(flat).unwrap_or_default(),
+        ..Options::default()
+    };
+    if let Some(placeholder) = &plan.decode.unavailable_value_placeholder {
+        options.placeholder.clone_from(placeholder);
+    }
+    Ok(options)
+}
+
+fn modes(plan: &Plan) -> Modes {
+    let mut modes = Modes::default();
+    if let Some(time) = plan.decode.time_precision_mode {
+        modes.time = match time {
+            TimeMode::Adaptive => decode::TimeMode::Adaptive,
+            TimeMode::AdaptiveTimeMicroseconds => decode::TimeMode::AdaptiveTimeMicroseconds,
+            TimeMode::Connect => decode::TimeMode::Connect,
+            TimeMode::Isostring => decode::TimeMode::IsoString,
+            TimeMode::Microseconds => decode::TimeMode::Microseconds,
+            TimeMode::Nanoseconds => decode::TimeMode::Nanoseconds,
+        };
+    }
+    if let Some(decimal) = plan.decode.decimal_handling_mode {
+        modes.decimal = match decimal {
+            DecimalMode::Precise => decode::DecimalMode::Precise,
+            DecimalMode::String => decode::DecimalMode::String,
+            DecimalMode::Double => decode::DecimalMode::Double,
+        };
+    }
+    if let Some(binary) = plan.decode.binary_handling_mode {
+        modes.binary = match binary {
+            BinaryMode::Bytes => decode::BinaryMode::Bytes,
+            BinaryMode::Base64 => decode::BinaryMode::Base64,
+            BinaryMode::Base64UrlSafe => decode::BinaryMode::Base64UrlSafe,
+            BinaryMode::Hex => decode::BinaryMode::Hex,
+        };
+    }
+    if let Some(interval) = plan.decode.interval_handling_mode {
+        modes.interval = match interval {
+            IntervalMode::Numeric => decode::IntervalMode::Numeric,
+            IntervalMode::String => decode::IntervalMode::String,
+        };
+    }
+    if let Some(hstore) = plan.decode.hstore_handling_mode {
+        modes.hstore = match hstore {
+            HstoreMode::Json => decode::HstoreMode::Json,
+            HstoreMode::Map => decode::HstoreMode::Map,
+        };
+    }
+    modes
+}
+
+fn flat(config: &FlatConfig) -> FlatOptions {
+    let mut options = FlatOptions::default();
+    let names = [
+        (&mut options.op, &config.op),
+        (&mut options.deleted, &config.deleted),
+        (&mut options.table, &config.table),
+        (&mut options.schema, &config.schema),
+        (&mut options.db, &config.db),
+        (&mut options.lsn, &config.lsn),
+        (&mut options.ts_ms, &config.source_ts_ms),
+        (&mut options.ts_us, &config.source_ts_us),
+        (&mut options.transaction_id, &config.transaction_id),
+        (&mut options.snapshot, &config.snapshot),
+        (&mut options.file, &config.file),
+        (&mut options.pos, &config.pos),
+        (&mut options.row, &config.row),
+    ];
+    for (option, given) in names {
+        if let Some(given) = given {
+            option.clone_from(given);
+        }
+    }
+    options.default_table = config.default_table.as_ref().map(|name| match name.split_once('.') {
+        Some((schema, table)) => TableName::new("", schema, table),
+        None => TableName::new("", "", name),
+    });
+    options
+}

@@ -1,0 +1,111 @@
+//! A plan's surroundings for the engine: connectors made by the registry, the store, dead letters, the clock.
+
+use std::sync::Arc;
+
+use millstream_core::dedupe::{GateConfig, Mode};
+use millstream_core::{DeadLetters, Decoder, Result, Sink, Source, Store};
+use millstream_engine::{Clock, Restart, Settings, SystemClock, World};
+use millstream_state::LocalStore;
+
+use crate::config::{DedupeMode, ReplicaIdentity};
+use crate::dead_letters::{Desk, Inlet, Writer};
+use crate::plan::Plan;
+use crate::registry;
+
+/// Bytes of records between intake and sinks.
+const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of uncommitted state that end an epoch early.
+const EPOCH_BYTES_MAX: usize = 96 << 20;
+/// Memory for state that could be read again, of all gates together.
+const STATE_CACHE_BYTES: usize = 96 << 20;
+
+/// The surroundings of one plan.
+#[derive(Debug)]
+pub(crate) struct PlanWorld {
+    plan: Arc<Plan>,
+    options: Arc<millstream_decode::Options>,
+    desk: Arc<Desk>,
+    /// Whether the plan's own source is read, or only what the desk replays.
+    intake: bool,
+    clock: SystemClock,
+}
+
+impl PlanWorld {
+    /// Surroundings of `plan`, which read its source, and dead letters that `desk` is asked to replay.
+    pub(crate) fn new(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
+        let options = Arc::new(registry::decoder_options(&plan)?);
+        Ok(Self { plan, options, desk, intake: true, clock: SystemClock })
+    }
+
+    /// The same without the plan's source: only what the desk replays is read.
+    pub(crate) fn replaying(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
+        Ok(Self { intake: false, ..Self::new(plan, desk)? })
+    }
+}
+
+impl World for PlanWorld {
+    fn source(&self) -> Result<Box<dyn Source>> {
+        let inner = if self.intake { Some(registry::source(&self.plan.source)?) } else { None };
+        Ok(Box::new(Inlet::new(inner, self.desk.clone())))
+    }
+
+    fn decoder(&self) -> Result<Box<dyn Decoder>> {
+        Ok(registry::decoder(self.plan.decode.format, self.options.clone()))
+    }
+
+    fn sinks(&self) -> Result<Vec<(String, Box<dyn Sink>)>> {
+        self.plan.sinks.iter().map(|sink| Ok((sink.name.clone(), registry::sink(sink)?))).collect()
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>> {
+        Ok(Box::new(LocalStore::open(&self.plan.checkpoint.directory, millstream_state::Options::default())?))
+    }
+
+    fn dead_letters(&self) -> Result<Box<dyn DeadLetters>> {
+        Ok(Box::new(Writer::new(&self.plan.dead_letters)))
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+}
+
+/// How the engine runs `plan`.
+pub(crate) fn settings(plan: &Plan, idle: Option<std::time::Duration>) -> Settings {
+    let full_identity = plan
+        .tables
+        .iter()
+        .filter(|(_, table)| table.replica_identity == Some(ReplicaIdentity::Full))
+        .map(|(name, _)| name.clone())
+        .collect();
+    let gate = GateConfig {
+        mode: match plan.dedupe.mode {
+            DedupeMode::Exact => Mode::Exact,
+            DedupeMode::Latest => Mode::Latest,
+            DedupeMode::Off => Mode::Off,
+        },
+        ids_kept_min: plan.dedupe.keep_per_key,
+        ids_kept_ms: plan.dedupe.keep.as_millis() as i64,
+        keyless_kept_ms: plan.dedupe.keep_keyless.as_millis() as i64,
+        cache_bytes: STATE_CACHE_BYTES / plan.shards,
+        full_identity,
+        ..GateConfig::default()
+    };
+    Settings {
+        pipeline: plan.pipeline.clone(),
+        checkpoint_interval: plan.checkpoint.interval,
+        checkpoint_timeout: plan.checkpoint.timeout,
+        epoch_bytes_max: EPOCH_BYTES_MAX,
+        decoders: plan.threads,
+        shards: plan.shards,
+        in_flight_bytes_max: IN_FLIGHT_BYTES_MAX,
+        watermark_delay_ms: plan.watermark_delay.as_millis() as i64,
+        gate: Arc::new(gate),
+        restart: Restart {
+            attempts: plan.restart.attempts,
+            delay: plan.restart.delay,
+            stable_after: plan.restart.stable_after,
+        },
+        idle,
+    }
+}
