@@ -45,7 +45,7 @@ pub(crate) fn read(
             return Ok((Found::Lines(scanned + end + 1), stop));
         }
         if chunk.len() >= most {
-            return overlong(input, offset, chunk);
+            return overlong(input, offset, limits, chunk);
         }
         if stop != Stop::Full {
             return Ok((Found::Rest, stop));
@@ -56,9 +56,14 @@ pub(crate) fn read(
     }
 }
 
-fn overlong(input: &mut Input, offset: u64, chunk: &mut Vec<u8>) -> io::Result<(Found, Stop)> {
+fn overlong(
+    input: &mut Input,
+    offset: u64,
+    limits: Limits,
+    chunk: &mut Vec<u8>,
+) -> io::Result<(Found, Stop)> {
     let read = chunk.len() as u64;
-    chunk.truncate(KEPT_BYTES);
+    chunk.truncate(KEPT_BYTES.min(limits.max_line));
     chunk.shrink_to_fit();
     let (scanned, terminated, stop) = find_end(input, offset + read)?;
     Ok((Found::Overlong { len: scanned - offset - u64::from(terminated), terminated }, stop))

@@ -20,7 +20,7 @@ pub struct FilesConfig {
     pub poll_interval: Duration,
     /// How often new files are looked for. A path without wildcards is looked at every `poll_interval`.
     pub discovery_interval: Duration,
-    /// A longer line becomes a dead letter (`too_large`) that keeps its first 64 KiB. At most 1 GiB.
+    /// A longer line becomes a dead letter (`too_large`) that keeps its first 64 KiB at most. At most 1 GiB.
     pub max_record_bytes: usize,
     /// About how many bytes are read at a time and handed out as one batch; 4 KiB to 64 MiB.
     pub chunk_bytes: usize,

@@ -6,7 +6,7 @@ use millstream_core::{Budget, Cause};
 use crate::files::config::Lines;
 use crate::files::frame;
 
-/// How much of a line that is too long is kept.
+/// How much of a line that is too long is kept, at most.
 pub(crate) const KEPT_BYTES: usize = 64 << 10;
 
 /// The records cut from a chunk.
@@ -56,8 +56,8 @@ impl Cutter {
                 _ if line.len() > self.max_record_bytes => {
                     let mut slot = self.too_large(line.len() as u64, offset);
                     slot.value = Some(match &mut framed {
-                        None => range(start, line.len().min(KEPT_BYTES)),
-                        Some(framed) => frame::append(framed, &line[..line.len().min(KEPT_BYTES)]),
+                        None => range(start, self.kept_bytes()),
+                        Some(framed) => frame::append(framed, &line[..self.kept_bytes()]),
                     });
                     slot
                 }
@@ -80,13 +80,17 @@ impl Cutter {
         Slot { value: Some(range(0, head.len())), ..self.too_large(len, offset) }
     }
 
+    fn kept_bytes(&self) -> usize {
+        KEPT_BYTES.min(self.max_record_bytes)
+    }
+
     fn too_large(&self, len: u64, offset: u64) -> Slot {
         let cause = Cause::new(
             "too_large",
             format!(
                 "a line of {len} bytes is longer than max_record_bytes, {}; its first {} bytes are kept",
                 self.max_record_bytes,
-                len.min(KEPT_BYTES as u64)
+                self.kept_bytes()
             ),
         );
         Slot { offset, broken: Some(cause), ..Slot::default() }

@@ -363,6 +363,9 @@ impl FileSource {
     }
 
     fn read_chunk(&mut self, id: FileId, budget: Budget, chunk: &mut Vec<u8>) -> io::Result<Step> {
+        if self.is_spent(id)? {
+            return self.at_end(id);
+        }
         if self.catalog[id].place.unfinished.is_some() && !self.finish_line(id)? {
             return self.at_end(id);
         }
@@ -431,8 +434,10 @@ impl FileSource {
         }
         let file = &mut self.catalog[id];
         file.place.unfinished = unfinished;
+        // Where the data breaks, the dead letter that says so ends it.
+        let ended = stop == Stop::End || (at_end && found == Found::Rest);
         file.place.raw_len =
-            if file.place.gzip && at_end && offset + consumed == read_to { raw_len } else { 0 };
+            if file.place.gzip && ended && offset + consumed == read_to { raw_len } else { 0 };
         let buffer = framed.unwrap_or_else(|| {
             let mut buffer = std::mem::take(chunk);
             buffer.truncate(taken);
@@ -440,6 +445,15 @@ impl FileSource {
         });
         let (partition, position) = (file.partition.clone(), file.place.encode());
         Ok(Step::Batch(RecordBatch { partition, buffer, slots, position }))
+    }
+
+    /// Whether a compressed file was read to its end, or to where it breaks, and is still of the length that it had then.
+    fn is_spent(&mut self, id: FileId) -> io::Result<bool> {
+        let file = &mut self.catalog[id];
+        let (true, Some(input)) = (file.place.raw_len > 0, &file.input) else { return Ok(false) };
+        let raw_len = input.file().metadata()?.len();
+        file.end_len = Some(raw_len);
+        Ok(raw_len == file.place.raw_len)
     }
 
     /// The record of a last line without end. Where the compressed data breaks off, the cut line is no record but a

@@ -108,11 +108,18 @@ impl FileSource {
                     self.discovered = None;
                     return Ok(());
                 }
-                Holds::No if self.catalog.holder(&sighting.path) == Some(id) => {
+                // A file that is held open keeps its inode, also under another name.
+                Holds::No
+                    if self.catalog[id].is_open() || self.catalog.holder(&sighting.path) == Some(id) =>
+                {
                     self.tell_truncated(id);
                     let new = self.supersede(id, sighting.path.clone(), None);
                     self.found_again(new, &sighting);
                     return Ok(());
+                }
+                // Its inode was given to another file.
+                Holds::No if matches!(self.catalog[id].phase, Phase::Queued | Phase::Idle) => {
+                    self.forget_with_notice(id);
                 }
                 Holds::No => {}
             }
