@@ -83,13 +83,15 @@ impl Coordinator {
             if !self.ending {
                 self.wait_for_epoch_end(&mut savepoints).await?;
             }
+            // The source may come to its end while the epoch is taken; what it gave after the barrier needs another one.
+            let is_last = self.ending;
             let sent_forwards = self.epoch().await?;
             for (name, reply) in savepoints.drain(..) {
                 let made = self.store.savepoint(&name).await;
                 // Who asked may have left; the savepoint stays.
                 let _ = reply.send(made);
             }
-            if self.ending && !sent_forwards {
+            if is_last && !sent_forwards {
                 return Ok(());
             }
         }
@@ -102,15 +104,8 @@ impl Coordinator {
     ) -> Staged {
         loop {
             tokio::select! {
-                () = &mut self.timer => return Ok(()),
-                () = self.pressure.exceeded.notified() => return Ok(()),
-                report = self.reports.recv() => match report.ok_or(Stop::Neighbour)? {
-                    Report::Exhausted => {
-                        self.end();
-                        return Ok(());
-                    }
-                    other => self.beside(other).await?,
-                },
+                // A fixed order makes runs repeatable. Requests first: the timer may be due at once, epoch after epoch.
+                biased;
                 Some(request) = self.requests.recv() => match request {
                     Request::Drain => {
                         self.end();
@@ -121,6 +116,15 @@ impl Coordinator {
                         savepoints.push((name, reply));
                         return Ok(());
                     }
+                },
+                () = &mut self.timer => return Ok(()),
+                () = self.pressure.exceeded.notified() => return Ok(()),
+                report = self.reports.recv() => match report.ok_or(Stop::Neighbour)? {
+                    Report::Exhausted => {
+                        self.end();
+                        return Ok(());
+                    }
+                    other => self.beside(other).await?,
                 },
             }
         }

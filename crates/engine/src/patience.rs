@@ -37,6 +37,7 @@ impl Patience {
         tokio::pin!(step);
         loop {
             tokio::select! {
+                biased;
                 done = &mut step => return done,
                 () = sleep_until(self.started + self.timeout * (self.timeouts + 1)) => self.late()?,
             }

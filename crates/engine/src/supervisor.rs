@@ -61,6 +61,7 @@ pub(crate) async fn supervise(
                     status.failure = Some(reason);
                 });
                 tokio::select! {
+                    biased;
                     () = sleep(delay) => {}
                     _ = cancelled.wait_for(|c| *c) => info!("cancelled while waiting to restart"),
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millstream_core::record::{Range, Slot};
 use millstream_core::{Budget, Cause, Fut, Next, PartitionId, Position, RecordBatch, Result, Source};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use crate::delivery::{Delivery, Partition};
 use crate::fault::{Call, Edge};
@@ -18,6 +18,9 @@ use crate::stage::Stage;
 const ACK_DEADLINE: Duration = Duration::from_secs(1);
 /// A pipeline on a queue ends when nothing came for this long; longer than the deadline.
 pub(crate) const QUEUE_IDLE: Duration = Duration::from_secs(4);
+
+/// An idle queue is asked again after this long.
+const POLL: Duration = Duration::from_millis(50);
 
 /// How the source remembers what was processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +78,15 @@ pub(crate) struct SimSource {
     lanes: Vec<Lane>,
     random: Random,
     pace_ms: u64,
+    /// When the next records come. Outlasts the calls that wait for it: the engine drops them as it likes.
+    due: Option<Instant>,
 }
 
 impl SimSource {
     pub(crate) fn new(stage: Arc<Stage>, partitions: Arc<Vec<Partition>>, kind: SourceKind, pace_ms: u64) -> Self {
         let random = stage.lock().random.fork();
         let lanes = partitions.iter().map(|_| Lane::default()).collect();
-        Self { stage, partitions, kind, session: 0, lanes, random, pace_ms }
+        Self { stage, partitions, kind, session: 0, lanes, random, pace_ms, due: None }
     }
 
     /// A log goes on from the positions, and sometimes delivers a few records before them again.
@@ -217,16 +222,13 @@ impl Source for SimSource {
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
         Box::pin(async move {
             self.stage.step(Call::SourceNext, Edge::Before, "source").await?;
-            sleep(Duration::from_millis(self.random.below(self.pace_ms + 1))).await;
+            let wait = Duration::from_millis(self.random.below(self.pace_ms + 1));
+            sleep_until(*self.due.get_or_insert_with(|| Instant::now() + wait)).await;
+            self.due = None;
             let ready: Vec<_> = (0..self.lanes.len()).filter(|&p| self.ready(p)).collect();
             if ready.is_empty() {
-                return match self.kind {
-                    SourceKind::Log => Ok(Next::End),
-                    SourceKind::Queue => {
-                        sleep(Duration::from_millis(50)).await;
-                        Ok(Next::Idle)
-                    }
-                };
+                self.due = Some(Instant::now() + POLL);
+                return Ok(if self.kind == SourceKind::Log { Next::End } else { Next::Idle });
             }
             let partition = self.random.pick(&ready);
             let batch = self.batch(partition, budget);

@@ -20,6 +20,9 @@ use crate::random::Random;
 /// Found violations after which a run stops looking.
 const VIOLATIONS_MAX: usize = 20;
 
+/// No life needs more steps than this: a pipeline that takes more goes round in circles.
+const STEPS_MAX: u64 = 50_000;
+
 /// Calls are slow this long into a life at most, so that a pipeline with little patience gets on in the end.
 const SLOW_MAX: Duration = Duration::from_secs(60);
 
@@ -49,6 +52,8 @@ pub(crate) struct State {
     pub(crate) seen: BTreeMap<&'static str, u64>,
     digest: u64,
     is_mutant: bool,
+    /// Steps of this life.
+    steps: u64,
 }
 
 impl Stage {
@@ -66,6 +71,7 @@ impl Stage {
             seen: BTreeMap::new(),
             digest: 0,
             is_mutant: mutant.is_some(),
+            steps: 0,
         };
         Self { history, mutant, state: Mutex::new(state), crash: Notify::new() }
     }
@@ -80,6 +86,7 @@ impl Stage {
         state.base_us = state.now_us() + skew_us;
         state.started = Some(Instant::now());
         state.crashed = false;
+        state.steps = 0;
         state.plan = plan;
     }
 
@@ -100,6 +107,10 @@ impl Stage {
     /// A step of a call: may take long, fail, or be the last thing that the process did.
     pub(crate) async fn step(&self, call: Call, edge: Edge, who: &str) -> Result<()> {
         let Some((fault, slow)) = self.lock().reach(call, edge, who) else { return pending().await };
+        if self.lock().steps >= STEPS_MAX {
+            self.kill();
+            return pending().await;
+        }
         if !slow.is_zero() {
             sleep(slow).await;
             if self.lock().crashed {
@@ -143,6 +154,10 @@ impl State {
     fn reach(&mut self, call: Call, edge: Edge, who: &str) -> Option<(Option<Fault>, Duration)> {
         if self.crashed {
             return None;
+        }
+        self.steps += 1;
+        if self.steps == STEPS_MAX {
+            self.violation(format!("stuck: {STEPS_MAX} calls in one life"));
         }
         // `next` must not be slow after it took records: it may be dropped while it waits.
         let young = self.started.is_some_and(|started| started.elapsed() < SLOW_MAX);
