@@ -9,11 +9,13 @@
 //! - Positions of files are never forgotten: a file that comes back is known.
 
 mod ack;
+mod batch;
 mod catalog;
 mod chunk;
 mod config;
 mod discovery;
 mod frame;
+mod handles;
 mod input;
 mod lines;
 mod position;
