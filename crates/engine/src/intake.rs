@@ -1,12 +1,13 @@
 //! Intake: takes records from the source, within the in-flight budget, and puts barriers between them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_core::sink::SinkNotice;
 use millstream_core::source::Next;
-use millstream_core::{Budget, RecordBatch, Result, Source};
+use millstream_core::{Budget, PartitionId, Position, RecordBatch, Result, Source};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -31,58 +32,70 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    pub(crate) async fn run(mut self) -> Staged {
-        let budget = Arc::new(Semaphore::new(self.budget_units as usize));
-        let mut turn = 0;
-        let mut paused = false;
-        let mut stopped = false;
+    pub(crate) async fn run(self) -> Staged {
+        let Self { mut source, mut orders, workers, reports, budget_units, idle, gauges } = self;
+        let mut workers = Turns { workers, turn: 0 };
+        let budget = Arc::new(Semaphore::new(budget_units as usize));
+        let (mut paused, mut stopped) = (false, false);
+        let mut releases: Vec<Vec<(PartitionId, Position)>> = Vec::new();
         let mut last_record = Instant::now();
         loop {
-            // Orders first: a barrier must not wait behind a source that always has more.
-            let order = tokio::select! {
-                biased;
-                order = self.orders.recv() => order,
-                taken = take(self.source.as_mut(), &budget), if !paused && !stopped => {
-                    let (next, permit) = taken?;
-                    self.tell_notices().await?;
-                    match next {
-                        Next::Batch(batch) => {
-                            last_record = Instant::now();
-                            self.gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
-                            let permit = shrink(permit, &batch);
-                            self.hand(&mut turn, Work::Batch(batch, Arc::new(permit))).await?;
-                        }
-                        Next::Idle if self.idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
-                        Next::Idle | Next::End => {
-                            stopped = true;
-                            self.reports.send(Report::Exhausted).await.map_err(gone)?;
-                        }
+            for positions in releases.drain(..) {
+                source.release(&positions).await?;
+            }
+            let taken = {
+                // Kept across orders: a source that waits longer than an epoch for its records must get to its answer.
+                let mut taking = pin!(take(source.as_mut(), &budget));
+                loop {
+                    tokio::select! {
+                        // Orders first: a barrier must not wait behind a source that always has more.
+                        biased;
+                        order = orders.recv() => match order {
+                            None => return Ok(()),
+                            Some(IntakeOrder::Barrier(barrier)) => workers.hand(Work::Barrier(barrier)).await?,
+                            Some(IntakeOrder::Release(positions)) => releases.push(positions),
+                            Some(IntakeOrder::Pause(pause)) => paused = pause,
+                            Some(IntakeOrder::Stop) => stopped = true,
+                        },
+                        taken = &mut taking, if !paused && !stopped => break Some(taken?),
                     }
-                    continue;
+                    if (paused || stopped) && !releases.is_empty() {
+                        break None;
+                    }
                 }
             };
-            match order {
-                None => return Ok(()),
-                Some(IntakeOrder::Barrier(barrier)) => self.hand(&mut turn, Work::Barrier(barrier)).await?,
-                Some(IntakeOrder::Release(positions)) => self.source.release(&positions).await?,
-                Some(IntakeOrder::Pause(pause)) => paused = pause,
-                Some(IntakeOrder::Stop) => stopped = true,
+            for notice in source.notices() {
+                let notice = SinkNotice { code: notice.code, text: notice.text, count: 1 };
+                reports.send(Report::Notice(notice)).await.map_err(gone)?;
+            }
+            match taken {
+                None => {}
+                Some((Next::Batch(batch), permit)) => {
+                    last_record = Instant::now();
+                    gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
+                    let permit = shrink(permit, &batch);
+                    workers.hand(Work::Batch(batch, Arc::new(permit))).await?;
+                }
+                Some((Next::Idle, _)) if idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
+                Some((Next::Idle | Next::End, _)) => {
+                    stopped = true;
+                    reports.send(Report::Exhausted).await.map_err(gone)?;
+                }
             }
         }
     }
+}
 
-    /// Gives work to the worker whose turn it is; dispatch collects in the same turns.
-    async fn hand(&mut self, turn: &mut usize, work: Work) -> Staged {
-        self.workers[*turn].send(work).await.map_err(gone)?;
-        *turn = (*turn + 1) % self.workers.len();
-        Ok(())
-    }
+/// The decode workers and whose turn it is; dispatch collects in the same turns.
+struct Turns {
+    workers: Vec<Sender<Work>>,
+    turn: usize,
+}
 
-    async fn tell_notices(&mut self) -> Staged {
-        for notice in self.source.notices() {
-            let notice = SinkNotice { code: notice.code, text: notice.text, count: 1 };
-            self.reports.send(Report::Notice(notice)).await.map_err(gone)?;
-        }
+impl Turns {
+    async fn hand(&mut self, work: Work) -> Staged {
+        self.workers[self.turn].send(work).await.map_err(gone)?;
+        self.turn = (self.turn + 1) % self.workers.len();
         Ok(())
     }
 }
