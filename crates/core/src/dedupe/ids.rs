@@ -142,6 +142,17 @@ impl Ids {
         }
     }
 
+    /// How many ids are remembered.
+    pub(super) fn remembered(&self) -> u64 {
+        let older: u64 = self.older.iter().flat_map(|older| &older.segments).map(|meta| u64::from(meta.count)).sum();
+        older + u64::from(self.tail.count())
+    }
+
+    /// Whether ids left.
+    pub(super) fn forgot(&self) -> bool {
+        self.collapsed || self.older.as_ref().is_some_and(|older| older.floor.is_some())
+    }
+
     /// Bytes on the heap.
     pub(super) fn footprint(&self) -> usize {
         let older = |o: &Older| size_of::<Older>() + o.segments.capacity() * size_of::<Meta>();

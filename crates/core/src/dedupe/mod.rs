@@ -20,6 +20,7 @@ mod entry;
 mod forward;
 mod gate;
 mod ids;
+mod inspect;
 mod large;
 mod overlay;
 mod resolve;
@@ -34,6 +35,7 @@ use std::collections::{BTreeMap, HashSet};
 
 pub use forward::Forward;
 pub use gate::Gate;
+pub use inspect::{KeyState, KnownValue, inspect, known_tables};
 pub use route::shard_of;
 
 use crate::counters::TableCounters;

@@ -200,6 +200,11 @@ impl Tables {
         counters
     }
 
+    /// All names, each with its newest truncate.
+    pub(super) fn names(&self) -> Vec<(TableName, Option<Order>)> {
+        self.all.iter().map(|t| (TableName::clone(&t.name), t.cut.as_ref().map(|cut| cut.order))).collect()
+    }
+
     fn add(&mut self, hash: u64, name: Arc<TableName>) -> u32 {
         let index = u32::try_from(self.all.len()).expect("invariant: fewer than 2^32 tables");
         self.all.push(Table::new(name, hash));
