@@ -21,15 +21,15 @@ pub(crate) enum Command {
     /// Run a pipeline
     Run(Run),
     /// Validate a config and look at the first records, without side effects
-    //WIP Check(Check),
+    Check(Check),
     /// Run a pipeline over shipped real events and show what came out
-    //WIP Demo(Demo),
+    Demo(Demo),
     /// Show every event of one key and which rule decided it
-    //WIP Explain(Explain),
+    Explain(Explain),
     /// Ask the warehouse with SQL, read-only, also while the pipeline runs
-    //WIP Query(Query),
+    Query(Query),
     /// Print the SQL of the views
-    //WIP Views(Views),
+    Views(Views),
     /// Print the config's JSON Schema
     Schema,
     /// List, show or replay what could not be processed

@@ -15,9 +15,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::commands::query::Form;
 use crate::dead_letters::{Desk, LetterId};
+use crate::explain::{Checkpointed, Explanation};
 use crate::plan::Plan;
 use crate::report::status_json;
+use crate::world::StateShelf;
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Socket paths are at most 108 bytes on Linux and 104 on others.
@@ -39,8 +42,10 @@ pub(crate) enum Request {
     Resume,
     /// A named copy of the next checkpoint; answers with its path.
     Savepoint { name: String },
-    //WIP Query { sql: String, sink: Option<String> },
-    //WIP Explain { table: String, key: String },
+    /// Read-only SQL, through the process that holds the file.
+    Query { sql: String, sink: Option<String>, form: Form },
+    /// Every event of a key.
+    Explain { table: String, key: String },
     /// Replay dead letters; answers with how many are now outstanding.
     Replay { letters: Vec<String> },
 }
@@ -72,11 +77,11 @@ impl Drop for Server {
 }
 
 /// What the server's answers need.
-#[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) plan: Arc<Plan>,
     pub(crate) handle: Handle,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) shelf: Arc<StateShelf>,
 }
 
 impl Server {
@@ -84,7 +89,8 @@ impl Server {
     pub(crate) fn start(asked: Asked) -> Result<Self> {
         let directory = &asked.plan.checkpoint.directory;
         let path = socket_path(directory);
-        let failed = |e: std::io::Error| Error::fatal(format!("cannot listen on {}", path.display())).with_source(e);
+        let failed =
+            |e: std::io::Error| Error::fatal(format!("cannot listen on {}", path.display())).with_source(e);
         std::fs::create_dir_all(directory).map_err(failed)?;
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
@@ -142,13 +148,28 @@ async fn answer(request: Request, asked: &Arc<Asked>) -> Result<Value> {
         Request::Pause => Ok(json!(handle.pause())),
         Request::Resume => Ok(json!(handle.resume())),
         Request::Savepoint { name } => Ok(json!({ "savepoint": handle.savepoint(&name).await? })),
-        //WIP
+        Request::Query { sql, sink, form } => {
+            let plan = asked.plan.clone();
+            blocking(move || Ok(json!(crate::commands::query::ask(&plan, sink.as_deref(), &sql, form)?)))
+                .await
+        }
+        Request::Explain { table, key } => {
+            let plan = asked.plan.clone();
+            let counters = handle.status().counters;
+            let checkpoint = asked.shelf.view().map(|view| Checkpointed { view, counters });
+            blocking(move || explain(&plan, &table, &key, checkpoint)).await
+        }
         Request::Replay { letters } => {
             let ids: Result<Vec<LetterId>, String> = letters.iter().map(|id| id.parse()).collect();
             asked.desk.ask(ids.map_err(Error::fatal)?);
             Ok(json!({ "outstanding": asked.desk.outstanding() }))
         }
     }
+}
+
+fn explain(plan: &Plan, table: &str, key: &str, checkpoint: Option<Checkpointed>) -> Result<Value> {
+    let explanation = Explanation::of(plan, table, key, checkpoint.as_ref())?;
+    serde_json::to_value(&explanation).map_err(|e| Error::fatal("the explanation is not JSON").with_source(e))
 }
 
 /// Runs work that blocks away from the pipeline's tasks.
@@ -166,16 +187,23 @@ pub(crate) fn ask(directory: &Path, request: &Request) -> Result<Option<Value>> 
     let failed = |e: std::io::Error| Error::transient("the running pipeline did not answer").with_source(e);
     let mut stream = match std::os::unix::net::UnixStream::connect(&path) {
         Ok(stream) => stream,
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) => return Ok(None),
-        Err(e) => return Err(Error::fatal(format!("cannot ask the pipeline at {}", path.display())).with_source(e)),
+        Err(e)
+            if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) =>
+        {
+            return Ok(None);
+        }
+        Err(e) => {
+            return Err(Error::fatal(format!("cannot ask the pipeline at {}", path.display())).with_source(e));
+        }
     };
-    let mut text = serde_json::to_string(request).map_err(|e| Error::fatal("the request is not JSON").with_source(e))?;
+    let mut text =
+        serde_json::to_string(request).map_err(|e| Error::fatal("the request is not JSON").with_source(e))?;
     text.push('\n');
     stream.write_all(text.as_bytes()).map_err(failed)?;
     let mut line = String::new();
     std::io::BufReader::new(stream).read_line(&mut line).map_err(failed)?;
-    let mut answer: Value =
-        serde_json::from_str(&line).map_err(|e| Error::transient("the pipeline ended before it answered").with_source(e))?;
+    let mut answer: Value = serde_json::from_str(&line)
+        .map_err(|e| Error::transient("the pipeline ended before it answered").with_source(e))?;
     match (answer.get_mut("ok").map(Value::take), answer["error"].as_str()) {
         (Some(value), _) => Ok(Some(value)),
         (None, Some(error)) => Err(Error::fatal(error)),

@@ -2,16 +2,19 @@
 //! the engine runs them. Everything else here asks about, explains or prepares such runs.
 
 mod arguments;
+mod check;
 mod commands;
 mod config;
 mod control;
 mod dead_letters;
 mod discard;
+mod explain;
 mod output;
 mod plan;
 mod progress;
 mod registry;
 mod report;
+mod sql;
 mod world;
 
 use std::process::ExitCode;
@@ -24,7 +27,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
-    let filter = EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));
+    let filter =
+        EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     match commands::execute(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,

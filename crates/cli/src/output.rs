@@ -54,10 +54,13 @@ impl Table {
     pub(crate) fn render(&self, indent: usize) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &Vec<String>, column: usize| row.get(column).map_or("", String::as_str).to_owned();
-        let widths: Vec<usize> =
-            (0..columns).map(|c| self.rows.iter().map(|row| cell(row, c).chars().count()).max().unwrap_or(0)).collect();
-        let number = |text: &str| text.is_empty() || text.bytes().all(|b| b.is_ascii_digit() || b",.-+".contains(&b));
-        let right: Vec<bool> = (0..columns).map(|c| self.rows[1..].iter().all(|row| number(&cell(row, c)))).collect();
+        let widths: Vec<usize> = (0..columns)
+            .map(|c| self.rows.iter().map(|row| cell(row, c).chars().count()).max().unwrap_or(0))
+            .collect();
+        let number =
+            |text: &str| text.is_empty() || text.bytes().all(|b| b.is_ascii_digit() || b",.-+".contains(&b));
+        let right: Vec<bool> =
+            (0..columns).map(|c| self.rows[1..].iter().all(|row| number(&cell(row, c)))).collect();
         let mut out = String::new();
         for row in &self.rows {
             let mut line = " ".repeat(indent);
@@ -66,7 +69,11 @@ impl Table {
                 let pad = " ".repeat(width - text.chars().count());
                 let gap = if column + 1 < columns { "  " } else { "" };
                 // Writing into a String does not fail.
-                let _ = if right[column] { write!(line, "{pad}{text}{gap}") } else { write!(line, "{text}{pad}{gap}") };
+                let _ = if right[column] {
+                    write!(line, "{pad}{text}{gap}")
+                } else {
+                    write!(line, "{text}{pad}{gap}")
+                };
             }
             out.push_str(line.trim_end());
             out.push('\n');

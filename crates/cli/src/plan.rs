@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{
-    self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Layout, Loaded, Problem, Problems, SinkConfig,
-    SourceConfig, Span, Step, TableConfig,
+    self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Layout, Loaded, Problem, Problems,
+    SinkConfig, SourceConfig, Span, Step, TableConfig,
 };
 
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -163,7 +163,11 @@ impl Checker<'_> {
         }
         if config.decode.flat.is_some() && config.decode.format != config::Format::DebeziumFlat {
             let help = "add `format: debezium-flat`, or remove `flat`";
-            self.problem(&["decode".into(), "flat".into()], "`flat` is only for `format: debezium-flat`", help);
+            self.problem(
+                &["decode".into(), "flat".into()],
+                "`flat` is only for `format: debezium-flat`",
+                help,
+            );
         }
         Plan {
             source: self.source(&config.source),
@@ -242,7 +246,11 @@ impl Checker<'_> {
             if let Some(schema) = &mut table.schema {
                 *schema = self.base.join(&*schema);
                 if let Err(e) = std::fs::metadata(&*schema) {
-                    self.problem(&at("schema"), format!("cannot read the schema file {}: {e}", schema.display()), "");
+                    self.problem(
+                        &at("schema"),
+                        format!("cannot read the schema file {}: {e}", schema.display()),
+                        "",
+                    );
                 }
             }
         }
@@ -281,11 +289,19 @@ impl Checker<'_> {
             };
             if sinks.iter().any(|s| s.name == name) {
                 let message = format!("two sinks are called `{name}`");
-                self.problem(&["sinks".into(), index.into(), "name".into()], message, "names tell sinks apart in checkpoints");
+                self.problem(
+                    &["sinks".into(), index.into(), "name".into()],
+                    message,
+                    "names tell sinks apart in checkpoints",
+                );
             }
             if let Some(other) = sinks.iter().position(|s| same_tables(&s.kind, &kind)) {
                 let message = format!("sinks {other} and {index} would write the same tables");
-                self.problem(&["sinks".into(), index.into()], message, "give one of them another `dataset`, `path` or `layout`");
+                self.problem(
+                    &["sinks".into(), index.into()],
+                    message,
+                    "give one of them another `dataset`, `path` or `layout`",
+                );
             }
             sinks.push(SinkPlan { name, kind });
         }
@@ -303,7 +319,11 @@ impl Checker<'_> {
             );
         }
         if duckdb.delete.is_some() && duckdb.layout != Layout::Replica {
-            self.problem(&at("delete"), "`delete` is only for `layout: replica`", "histories keep deletes as rows");
+            self.problem(
+                &at("delete"),
+                "`delete` is only for `layout: replica`",
+                "histories keep deletes as rows",
+            );
         }
         let table_name = duckdb.table_name.clone().unwrap_or_else(|| "{table}".to_owned());
         let literal = table_name.replace("{db}", "").replace("{schema}", "").replace("{table}", "");
@@ -367,7 +387,10 @@ fn is_scheme(text: &str) -> bool {
 /// Whether two sinks would write into the same tables.
 fn same_tables(a: &SinkKind, b: &SinkKind) -> bool {
     let (SinkKind::Duckdb(a), SinkKind::Duckdb(b)) = (a, b) else { return false };
-    a.path == b.path && a.dataset.eq_ignore_ascii_case(&b.dataset) && a.layout == b.layout && a.table_name == b.table_name
+    a.path == b.path
+        && a.dataset.eq_ignore_ascii_case(&b.dataset)
+        && a.layout == b.layout
+        && a.table_name == b.table_name
 }
 
 #[cfg(test)]
@@ -402,26 +425,38 @@ mod tests {
 
     #[test]
     fn unknown_keys_show_the_nearest_known_one() {
-        insta::assert_snapshot!("unknown_key", problems(&format!(
-            "source:\n  type: files\n  path: in.jsonl\n  folow: true\n{SINK}"
-        )));
-        insta::assert_snapshot!("unknown_type", problems(&format!("source: {{ type: file, path: in.jsonl }}\n{SINK}")));
+        insta::assert_snapshot!(
+            "unknown_key",
+            problems(&format!("source:\n  type: files\n  path: in.jsonl\n  folow: true\n{SINK}"))
+        );
+        insta::assert_snapshot!(
+            "unknown_type",
+            problems(&format!("source: {{ type: file, path: in.jsonl }}\n{SINK}"))
+        );
         insta::assert_snapshot!("unknown_top_level", problems("sorce: 1\nsinks: []\n"));
-        insta::assert_snapshot!("unknown_mode", problems(&format!(
-            "source: {{ type: files, path: a }}\ndedupe: {{ mode: exactly }}\n{SINK}"
-        )));
+        insta::assert_snapshot!(
+            "unknown_mode",
+            problems(&format!("source: {{ type: files, path: a }}\ndedupe: {{ mode: exactly }}\n{SINK}"))
+        );
     }
 
     #[test]
     fn missing_and_mistyped_values_have_their_place() {
         insta::assert_snapshot!("missing_sinks", problems("source: { type: files, path: in.jsonl }\n"));
         insta::assert_snapshot!("missing_type", problems(&format!("source:\n  path: in.jsonl\n{SINK}")));
-        insta::assert_snapshot!("bad_duration", problems(&format!(
-            "source: {{ type: files, path: a }}\ncheckpoint:\n  interval: 1 week\n{SINK}"
-        )));
-        insta::assert_snapshot!("not_a_list", problems("source: { type: files, path: a }\nsinks: { type: discard }\n"));
+        insta::assert_snapshot!(
+            "bad_duration",
+            problems(&format!("source: {{ type: files, path: a }}\ncheckpoint:\n  interval: 1 week\n{SINK}"))
+        );
+        insta::assert_snapshot!(
+            "not_a_list",
+            problems("source: { type: files, path: a }\nsinks: { type: discard }\n")
+        );
         insta::assert_snapshot!("bad_yaml", problems("source: { type: files\nsinks: x\n"));
-        insta::assert_snapshot!("duplicate_key", problems(&format!("source: {{ type: files, path: a }}\n{SINK}{SINK}")));
+        insta::assert_snapshot!(
+            "duplicate_key",
+            problems(&format!("source: {{ type: files, path: a }}\n{SINK}{SINK}"))
+        );
     }
 
     /// What comes from the environment may be a secret: an error shows the reference and never the value.
@@ -443,18 +478,24 @@ mod tests {
             assert!(!shown.contains("hunter2"), "{text}\n{shown}");
             assert!(shown.contains("TOKEN"), "{text}\n{shown}");
         }
-        insta::assert_snapshot!("unset_variable", problems(&format!(
-            "source: {{ type: files, path: '${{NO_SUCH}}/a' }}\n{SINK}"
-        )));
-        insta::assert_snapshot!("secret_manager", problems(&format!(
-            "source: {{ type: files, path: '${{secret:projects/p/secrets/s/versions/1}}' }}\n{SINK}"
-        )));
+        insta::assert_snapshot!(
+            "unset_variable",
+            problems(&format!("source: {{ type: files, path: '${{NO_SUCH}}/a' }}\n{SINK}"))
+        );
+        insta::assert_snapshot!(
+            "secret_manager",
+            problems(&format!(
+                "source: {{ type: files, path: '${{secret:projects/p/secrets/s/versions/1}}' }}\n{SINK}"
+            ))
+        );
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_all_at_once() {
-        insta::assert_snapshot!("nonsense", problems(
-            "pipeline: a b
+        insta::assert_snapshot!(
+            "nonsense",
+            problems(
+                "pipeline: a b
 source: { type: files, path: gs://bucket/x, max_record_size: 1GiB }
 decode:
   flat: { op: _op }
@@ -469,6 +510,7 @@ sinks:
 shards: 0
 incarnation: 40000
 "
-        ));
+            )
+        );
     }
 }

@@ -83,7 +83,9 @@ fn describe(pipeline: &str, status: &Status, rate: f64) -> String {
     let dead: u64 = status.counters.dead.values().sum();
     let rejected: u64 = status.counters.sinks.values().map(|s| s.rejected).sum();
     let lag = match status.watermark_ms {
-        Some(watermark) => human(SystemClock.now().saturating_sub(Duration::from_millis(watermark.max(0) as u64))),
+        Some(watermark) => {
+            human(SystemClock.now().saturating_sub(Duration::from_millis(watermark.max(0) as u64)))
+        }
         None => "-".to_owned(),
     };
     format!(

@@ -10,8 +10,8 @@ use millstream_duckdb::{self as duckdb, DuckConfig, DuckSink};
 use millstream_sources::files::{self, FileSource};
 
 use crate::config::{
-    BinaryMode, DecimalMode, DeleteMode, FlatConfig, Format, HstoreMode, IntervalMode, Layout, Lines, NotFinite,
-    OnTypeChange, OutOfRange, ReplicaIdentity, TimeMode,
+    BinaryMode, DecimalMode, DeleteMode, FlatConfig, Format, HstoreMode, IntervalMode, Layout, Lines,
+    NotFinite, OnTypeChange, OutOfRange, ReplicaIdentity, TimeMode,
 };
 use crate::discard::Discard;
 use crate::plan::{DuckdbPlan, Plan, SinkKind, SinkPlan, SourcePlan};
@@ -84,8 +84,9 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         let columns = match &table.schema {
             Some(file) => {
                 let shown = file.display().to_string();
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| Error::fatal(format!("cannot read the schema file {shown}")).with_source(e))?;
+                let text = std::fs::read_to_string(file).map_err(|e| {
+                    Error::fatal(format!("cannot read the schema file {shown}")).with_source(e)
+                })?;
                 decode::parse_schema_file(&text).map_err(|e| e.at(shown))?.into_iter().collect()
             }
             None => HashMap::new(),

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use millstream_core::decoder::ControlKind;
 use millstream_core::Counters;
+use millstream_core::decoder::ControlKind;
 use millstream_engine::{Phase, Status, Summary};
 use serde_json::{Map, Value, json};
 
@@ -154,9 +154,20 @@ fn list(out: &mut String, name: &str, items: &[String]) {
 }
 
 fn tables_text(counters: &Counters, out: &mut String) {
-    let mut table = Table::new(["table", "events", "duplicates", "distinct", "newest", "late", "untold", "adjusted", "unresolved"]);
+    let mut table = Table::new([
+        "table",
+        "events",
+        "duplicates",
+        "distinct",
+        "newest",
+        "late",
+        "untold",
+        "adjusted",
+        "unresolved",
+    ]);
     for (name, t) in &counters.tables {
-        let counts = [t.events, t.duplicates, t.distinct, t.newest, t.late, t.untold, t.adjusted, t.unresolved];
+        let counts =
+            [t.events, t.duplicates, t.distinct, t.newest, t.late, t.untold, t.adjusted, t.unresolved];
         table.row([name.clone()].into_iter().chain(counts.map(count)));
     }
     if !table.is_empty() {
@@ -166,7 +177,16 @@ fn tables_text(counters: &Counters, out: &mut String) {
 }
 
 fn sinks_text(counters: &Counters, out: &mut String) {
-    let mut table = Table::new(["sink", "events", "written", "superseded", "filtered", "duplicates", "rejected", "absent"]);
+    let mut table = Table::new([
+        "sink",
+        "events",
+        "written",
+        "superseded",
+        "filtered",
+        "duplicates",
+        "rejected",
+        "absent",
+    ]);
     for (name, s) in &counters.sinks {
         let counts = [s.total(), s.written, s.superseded, s.filtered, s.duplicates, s.rejected, s.absent];
         table.row([name.clone()].into_iter().chain(counts.map(count)));

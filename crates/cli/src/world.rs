@@ -1,9 +1,9 @@
 //! A plan's surroundings for the engine: connectors made by the registry, the store, dead letters, the clock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use millstream_core::dedupe::{GateConfig, Mode};
-use millstream_core::{DeadLetters, Decoder, Result, Sink, Source, Store};
+use millstream_core::{DeadLetters, Decoder, Result, Sink, Source, StateView, Store};
 use millstream_engine::{Clock, Restart, Settings, SystemClock, World};
 use millstream_state::LocalStore;
 
@@ -19,14 +19,30 @@ const EPOCH_BYTES_MAX: usize = 96 << 20;
 /// Memory for state that could be read again, of all gates together.
 const STATE_CACHE_BYTES: usize = 96 << 20;
 
+/// The committed state of the running attempt, for those who ask about it. Holds nothing open by itself: an attempt that
+/// ends must be able to let go of its store.
+#[derive(Default)]
+pub(crate) struct StateShelf(Mutex<Option<Weak<dyn StateView>>>);
+
+impl StateShelf {
+    /// The view; `None` between attempts.
+    pub(crate) fn view(&self) -> Option<Arc<dyn StateView>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade)
+    }
+
+    fn put(&self, view: &Arc<dyn StateView>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(view));
+    }
+}
+
 /// The surroundings of one plan.
-#[derive(Debug)]
 pub(crate) struct PlanWorld {
     plan: Arc<Plan>,
     options: Arc<millstream_decode::Options>,
     desk: Arc<Desk>,
     /// Whether the plan's own source is read, or only what the desk replays.
     intake: bool,
+    shelf: Arc<StateShelf>,
     clock: SystemClock,
 }
 
@@ -34,12 +50,19 @@ impl PlanWorld {
     /// Surroundings of `plan`, which read its source, and dead letters that `desk` is asked to replay.
     pub(crate) fn new(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
         let options = Arc::new(registry::decoder_options(&plan)?);
-        Ok(Self { plan, options, desk, intake: true, clock: SystemClock })
+        Ok(Self { plan, options, desk, intake: true, shelf: Arc::default(), clock: SystemClock })
     }
 
     /// The same without the plan's source: only what the desk replays is read.
     pub(crate) fn replaying(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
         Ok(Self { intake: false, ..Self::new(plan, desk)? })
+    }
+}
+
+impl PlanWorld {
+    /// Where the running attempt's state is found.
+    pub(crate) fn shelf(&self) -> Arc<StateShelf> {
+        self.shelf.clone()
     }
 }
 
@@ -58,7 +81,9 @@ impl World for PlanWorld {
     }
 
     fn store(&self) -> Result<Box<dyn Store>> {
-        Ok(Box::new(LocalStore::open(&self.plan.checkpoint.directory, millstream_state::Options::default())?))
+        let store = LocalStore::open(&self.plan.checkpoint.directory, millstream_state::Options::default())?;
+        self.shelf.put(&store.view());
+        Ok(Box::new(store))
     }
 
     fn dead_letters(&self) -> Result<Box<dyn DeadLetters>> {

@@ -99,10 +99,14 @@ fn show(arguments: &Letters) -> Result<(), Failure> {
     if found.len() < wanted.len() {
         let missing = wanted.iter().find(|id| !found.iter().any(|letter| letter.letter_id() == Some(**id)));
         let missing = missing.map(ToString::to_string).unwrap_or_default();
-        return Err(Failure::Failed(format!("there is no letter {missing} in {}", plan.dead_letters.display())));
+        return Err(Failure::Failed(format!(
+            "there is no letter {missing} in {}",
+            plan.dead_letters.display()
+        )));
     }
     for letter in found {
-        let value = serde_json::to_value(&letter).map_err(|e| Failure::Failed(format!("cannot show a letter: {e}")))?;
+        let value = serde_json::to_value(&letter)
+            .map_err(|e| Failure::Failed(format!("cannot show a letter: {e}")))?;
         print(&if arguments.on.json { format!("{value}\n") } else { format!("{value:#}\n") });
     }
     Ok(())
@@ -139,7 +143,9 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
 fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<&run::Ended>) {
     if arguments.on.json {
         let summary = ended.map(|ended| report::summary_json(&plan.pipeline, &ended.summary));
-        print_json(&json!({ "replayed": asked, "by_running_pipeline": asked > 0 && ended.is_none(), "summary": summary }));
+        print_json(
+            &json!({ "replayed": asked, "by_running_pipeline": asked > 0 && ended.is_none(), "summary": summary }),
+        );
         return;
     }
     match ended {

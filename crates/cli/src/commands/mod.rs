@@ -1,13 +1,13 @@
 //! The commands, and how they end.
 
-//WIP pub(crate) mod check;
+pub(crate) mod check;
 pub(crate) mod dead_letters;
-//WIP pub(crate) mod demo;
-//WIP pub(crate) mod explain;
+pub(crate) mod demo;
+pub(crate) mod explain;
 pub(crate) mod operate;
-//WIP pub(crate) mod query;
+pub(crate) mod query;
 pub(crate) mod run;
-//WIP pub(crate) mod views;
+pub(crate) mod views;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -64,11 +64,11 @@ impl Failure {
 pub(crate) fn execute(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => run::run(&run),
-        //WIP Command::Check(check) => check::check(&check),
-        //WIP Command::Demo(demo) => demo::demo(&demo),
-        //WIP Command::Explain(explain) => explain::command(&explain),
-        //WIP Command::Query(query) => query::command(&query),
-        //WIP Command::Views(views) => views::command(&views),
+        Command::Check(check) => check::check(&check),
+        Command::Demo(demo) => demo::demo(&demo),
+        Command::Explain(explain) => explain::command(&explain),
+        Command::Query(query) => query::command(&query),
+        Command::Views(views) => views::command(&views),
         Command::Schema => {
             output::print(&crate::config::json_schema_text());
             Ok(())

@@ -82,7 +82,12 @@ fn text(status: &Value) -> String {
     let word = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
     // Writing into a String does not fail, here and below.
     let _ = writeln!(out, "{}: {}", word("pipeline"), word("phase"));
-    for (key, name) in [("epoch", "epoch"), ("checkpoints", "checkpoints"), ("checkpoints_failed", "failed checkpoints"), ("restarts", "restarts")] {
+    for (key, name) in [
+        ("epoch", "epoch"),
+        ("checkpoints", "checkpoints"),
+        ("checkpoints_failed", "failed checkpoints"),
+        ("restarts", "restarts"),
+    ] {
         if let Some(n) = status[key].as_u64() {
             let _ = writeln!(out, "  {name}: {n}");
         }
@@ -113,8 +118,11 @@ fn text(status: &Value) -> String {
 /// A number, or the non-zero members of an object of numbers.
 fn inline(value: &Value) -> String {
     let Some(members) = value.as_object() else { return value.to_string() };
-    let shown: Vec<String> =
-        members.iter().filter(|(_, v)| v.as_u64() != Some(0)).map(|(name, v)| format!("{v} {name}")).collect();
+    let shown: Vec<String> = members
+        .iter()
+        .filter(|(_, v)| v.as_u64() != Some(0))
+        .map(|(name, v)| format!("{v} {name}"))
+        .collect();
     shown.join(", ")
 }
 
@@ -130,7 +138,8 @@ pub(crate) fn savepoint(arguments: &Savepoint) -> Result<(), Failure> {
             super::run::runtime(&plan)?.block_on(store.savepoint(&arguments.name))?
         }
         None => {
-            let message = format!("{} never started: there is no checkpoint in {}", plan.pipeline, directory.display());
+            let message =
+                format!("{} never started: there is no checkpoint in {}", plan.pipeline, directory.display());
             return Err(Failure::Failed(message));
         }
     };

@@ -17,7 +17,7 @@ use crate::output::{print, print_json};
 use crate::plan::Plan;
 use crate::progress::{Progress, TICK};
 use crate::report;
-use crate::world::{PlanWorld, settings};
+use crate::world::{PlanWorld, StateShelf, settings};
 
 /// Runs the pipeline to its end and shows what came of it.
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
@@ -74,10 +74,16 @@ pub(crate) fn runtime(plan: &Plan) -> Result<Runtime, Error> {
 }
 
 /// Runs `world` in the foreground, with progress, signals and the control socket.
-pub(crate) fn drive(plan: &Arc<Plan>, world: PlanWorld, desk: Arc<Desk>, idle: Option<Duration>) -> Result<Ended, Failure> {
+pub(crate) fn drive(
+    plan: &Arc<Plan>,
+    world: PlanWorld,
+    desk: Arc<Desk>,
+    idle: Option<Duration>,
+) -> Result<Ended, Failure> {
     let runtime = runtime(plan)?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
+        let shelf = world.shelf();
         let handle = millstream_engine::start(Arc::new(world), settings(plan, idle));
         let mut server = None;
         let mut progress = Progress::new();
@@ -98,7 +104,7 @@ pub(crate) fn drive(plan: &Arc<Plan>, world: PlanWorld, desk: Arc<Desk>, idle: O
                     let status = handle.status();
                     // Only a pipeline that has its store open owns the socket's place.
                     if server.is_none() && status.phase == Phase::Running {
-                        server = Some(serve(plan, &handle, &desk));
+                        server = Some(serve(plan, &handle, &desk, &shelf));
                     }
                     progress.show(&plan.pipeline, &status);
                 }
@@ -111,8 +117,9 @@ pub(crate) fn drive(plan: &Arc<Plan>, world: PlanWorld, desk: Arc<Desk>, idle: O
 }
 
 /// The control socket; a pipeline runs without it where it cannot be had.
-fn serve(plan: &Arc<Plan>, handle: &Handle, desk: &Arc<Desk>) -> Option<Server> {
-    let asked = Asked { plan: plan.clone(), handle: handle.clone(), desk: desk.clone() };
+fn serve(plan: &Arc<Plan>, handle: &Handle, desk: &Arc<Desk>, shelf: &Arc<StateShelf>) -> Option<Server> {
+    let asked =
+        Asked { plan: plan.clone(), handle: handle.clone(), desk: desk.clone(), shelf: shelf.clone() };
     match Server::start(asked) {
         Ok(server) => Some(server),
         Err(e) => {
@@ -140,7 +147,8 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")));
+        let listen =
+            |kind| signal(kind).map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 

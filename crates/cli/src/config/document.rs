@@ -133,8 +133,9 @@ pub(crate) fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) ->
             event => root = Some(reader.node(event, place, 0)?),
         }
     }
-    root.filter(|node| !node.is_null())
-        .ok_or_else(|| Problem::new(Place::default(), "the config is empty; it needs at least `source` and `sinks`"))
+    root.filter(|node| !node.is_null()).ok_or_else(|| {
+        Problem::new(Place::default(), "the config is empty; it needs at least `source` and `sinks`")
+    })
 }
 
 struct Reader<'a> {
@@ -166,7 +167,10 @@ impl<'a> Reader<'a> {
             _ => (0, false),
         };
         if anchor != 0 {
-            return Err(Problem::new(place, "anchors and aliases are not supported in a config; write the value out"));
+            return Err(Problem::new(
+                place,
+                "anchors and aliases are not supported in a config; write the value out",
+            ));
         }
         if tag {
             return Err(Problem::new(place, "tags are not supported in a config"));
@@ -248,7 +252,10 @@ fn substitute(
         out.push_str(&rest[..at]);
         let inner = &rest[at + 2..];
         let Some(end) = inner.find('}') else {
-            return Err(("`${` without its `}`".to_owned(), "write `$${` for the text `${` itself".to_owned()));
+            return Err((
+                "`${` without its `}`".to_owned(),
+                "write `$${` for the text `${` itself".to_owned(),
+            ));
         };
         let (name, default) = match inner[..end].split_once(":-") {
             Some((name, default)) => (name, Some(default)),
@@ -351,7 +358,15 @@ mod tests {
 
     #[test]
     fn what_a_config_does_not_need_is_refused() {
-        for text in ["a: &x 1\nb: *x\n", "a: !!str 1\n", "a: 1\n---\nb: 2\n", "a: 1\na: 2\n", "", "[a]: 1\n", "a: [1\n"] {
+        for text in [
+            "a: &x 1\nb: *x\n",
+            "a: !!str 1\n",
+            "a: 1\n---\nb: 2\n",
+            "a: 1\na: 2\n",
+            "",
+            "[a]: 1\n",
+            "a: [1\n",
+        ] {
             assert!(parse(text, &environment).is_err(), "{text:?}");
         }
         let deep = format!("a: {}1{}", "[".repeat(100), "]".repeat(100));

@@ -18,6 +18,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 pub(crate) use document::{Node, Step, locate};
 pub(crate) use problem::{Problem, Problems};
 pub(crate) use quantities::{Bytes, Span};
+pub(crate) use reader::nearest;
 
 /// A pipeline: a source, a decoder, dedupe, and one or more sinks. `${NAME}` and `${NAME:-default}` are filled in from
 /// the environment. Relative paths are relative to this file.

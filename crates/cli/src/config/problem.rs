@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
+};
 
 use super::document::Place;
 
@@ -52,7 +54,8 @@ impl Problems {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(110).with_links(false);
         let mut out = String::new();
         for problem in &self.problems {
-            let report = Report { file: self, source: NamedSource::new(&self.file, self.text.clone()), problem };
+            let report =
+                Report { file: self, source: NamedSource::new(&self.file, self.text.clone()), problem };
             // Writing into a String fails only if a Display implementation does, and ours do not.
             let _ = handler.render_report(&mut out, &report);
         }

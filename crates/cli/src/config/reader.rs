@@ -6,8 +6,8 @@
 use std::fmt;
 
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-    VariantAccess, Visitor,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 
 use super::document::{Node, NodeKind, Place, Scalar};
@@ -75,13 +75,19 @@ impl de::Error for Error {
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::custom(format!("expected {expected}, found another {}", kind_of(found).trim_start_matches("a ")))
+        Self::custom(format!(
+            "expected {expected}, found another {}",
+            kind_of(found).trim_start_matches("a ")
+        ))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         let near = nearest(variant, expected.iter().copied());
         Self {
-            message: format!("unknown value `{variant}`{}", near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()),
+            message: format!(
+                "unknown value `{variant}`{}",
+                near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
+            ),
             help: Some(format!("known: {}", expected.join(", "))),
             place: None,
         }
@@ -90,7 +96,10 @@ impl de::Error for Error {
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
         let near = nearest(field, expected.iter().copied());
         Self {
-            message: format!("unknown key `{field}`{}", near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()),
+            message: format!(
+                "unknown key `{field}`{}",
+                near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
+            ),
             help: Some(format!("known here: {}", expected.join(", "))),
             place: None,
         }
@@ -191,7 +200,11 @@ impl<'de> Deserializer<'de> for At<'_> {
         if self.node.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self).map_err(|e: Error| e.at(self.node))
     }
 
@@ -297,12 +310,14 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
         let name = if scalar.substituted { "(from the environment)" } else { &*scalar.text };
         // The name is offered as it is first; only if it is unknown does its text reach an error, so that a
         // substituted one is tried under its real name but reported under the stand-in.
-        let value = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(&*scalar.text)).map_err(|mut e: Error| {
-            if scalar.substituted {
-                e.message = format!("unknown value {name}");
-            }
-            e.at(self.tag)
-        })?;
+        let value = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(&*scalar.text)).map_err(
+            |mut e: Error| {
+                if scalar.substituted {
+                    e.message = format!("unknown value {name}");
+                }
+                e.at(self.tag)
+            },
+        )?;
         Ok((value, VariantBody { body: self.body }))
     }
 }
@@ -338,7 +353,11 @@ impl<'de> VariantAccess<'de> for VariantBody<'_> {
         Err(<Error as de::Error>::custom("not a value of a config"))
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         At { node: self.body.node, skip: Some(TAG) }.deserialize_any(visitor)
     }
 }

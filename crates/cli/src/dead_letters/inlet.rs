@@ -79,7 +79,8 @@ impl Inlet {
             slots: Vec::new(),
             position: Position::default(),
         };
-        let from = self.ahead.get(&stage).filter(|(number, _)| *number < first.number).map_or(0, |(_, at)| *at);
+        let from =
+            self.ahead.get(&stage).filter(|(number, _)| *number < first.number).map_or(0, |(_, at)| *at);
         let last = wanted.last().copied().unwrap_or_default();
         let mut taken = BTreeSet::new();
         if let Some(mut lines) = Lines::open(&self.desk.directory, stage, from)? {
@@ -111,7 +112,8 @@ impl Inlet {
         if !self.desk.asked().iter().any(done) {
             return Ok(());
         }
-        let ledger = durable.iter().map(|(stage, ranges)| (stage.name().to_owned(), ranges.clone())).collect();
+        let ledger =
+            durable.iter().map(|(stage, ranges)| (stage.name().to_owned(), ranges.clone())).collect();
         write_ledger(&self.desk.directory, &ledger)?;
         self.desk.asked().retain(|id| !done(id));
         Ok(())
@@ -120,7 +122,11 @@ impl Inlet {
     /// Letters that were asked for but are not there (any more).
     fn missing(&mut self, stage: Stage, numbers: &BTreeSet<u64>) {
         self.desk.asked().retain(|id| id.stage != stage || !numbers.contains(&id.number));
-        let text = format!("{} letters of stage {} are not in their file and were not replayed", numbers.len(), stage.name());
+        let text = format!(
+            "{} letters of stage {} are not in their file and were not replayed",
+            numbers.len(),
+            stage.name()
+        );
         self.notices.push(Notice { code: "dead_letter_missing", text });
     }
 }
@@ -137,7 +143,8 @@ fn push(batch: &mut RecordBatch, letter: &Letter, number: u64) -> bool {
         Some(payload) => put(payload).map(Some),
         None => Some(None),
     };
-    let (Some(value), Some(key), Some(topic)) = (optional(&letter.value), optional(&letter.key), optional(&letter.topic))
+    let (Some(value), Some(key), Some(topic)) =
+        (optional(&letter.value), optional(&letter.key), optional(&letter.topic))
     else {
         return false;
     };
@@ -146,7 +153,15 @@ fn push(batch: &mut RecordBatch, letter: &Letter, number: u64) -> bool {
         let (Some(name), Some(value)) = (put(&header.name), put(&header.value)) else { return false };
         headers.push((name, value));
     }
-    batch.slots.push(Slot { value, key, headers, topic, offset: number, failures: letter.attempt, ..Slot::default() });
+    batch.slots.push(Slot {
+        value,
+        key,
+        headers,
+        topic,
+        offset: number,
+        failures: letter.attempt,
+        ..Slot::default()
+    });
     true
 }
 
@@ -156,7 +171,9 @@ fn stage_of(partition: &PartitionId) -> Option<Stage> {
 }
 
 /// Splits positions into the inner source's and those of dead letters.
-fn split(positions: &[(PartitionId, Position)]) -> Result<(Vec<(PartitionId, Position)>, BTreeMap<Stage, Ranges>)> {
+fn split(
+    positions: &[(PartitionId, Position)],
+) -> Result<(Vec<(PartitionId, Position)>, BTreeMap<Stage, Ranges>)> {
     let mut others = Vec::with_capacity(positions.len());
     let mut replayed = BTreeMap::new();
     for (partition, position) in positions {

@@ -102,7 +102,10 @@ impl Letter {
     /// `dead` under the name `id`, written at `time`.
     pub(crate) fn of(dead: &DeadLetter, id: LetterId, time: String) -> Self {
         let payload = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(Payload::of);
-        let header = |(name, value): &(Vec<u8>, Vec<u8>)| LetterHeader { name: Payload::of(name), value: Payload::of(value) };
+        let header = |(name, value): &(Vec<u8>, Vec<u8>)| LetterHeader {
+            name: Payload::of(name),
+            value: Payload::of(value),
+        };
         Self {
             id: id.to_string(),
             time,

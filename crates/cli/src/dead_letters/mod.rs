@@ -7,12 +7,12 @@
 
 mod inlet;
 mod letter;
-mod reader;
 mod ranges;
+mod reader;
 mod writer;
 
 pub(crate) use inlet::{Desk, Inlet};
-pub(crate) use letter::{Letter, LetterId};
+pub(crate) use letter::{Letter, LetterId, Payload};
 pub(crate) use reader::{letters, replayed};
 pub(crate) use writer::Writer;
 

@@ -42,7 +42,9 @@ impl Lines {
         match opened {
             Ok(file) => Ok(Some(Self { reader: BufReader::with_capacity(1 << 18, file), offset, shown })),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::transient(format!("cannot read the dead letters in {shown}")).with_source(e)),
+            Err(e) => {
+                Err(Error::transient(format!("cannot read the dead letters in {shown}")).with_source(e))
+            }
         }
     }
 }
@@ -82,7 +84,8 @@ pub(crate) fn replayed(directory: &Path) -> BTreeMap<String, Ranges> {
 pub(super) fn write_ledger(directory: &Path, replayed: &BTreeMap<String, Ranges>) -> Result<()> {
     let path = directory.join(LEDGER);
     let half = directory.join("replayed.json.new");
-    let text = serde_json::to_vec(replayed).map_err(|e| Error::fatal("the ledger of replays is not JSON").with_source(e))?;
+    let text = serde_json::to_vec(replayed)
+        .map_err(|e| Error::fatal("the ledger of replays is not JSON").with_source(e))?;
     std::fs::write(&half, text)
         .and_then(|()| std::fs::rename(&half, &path))
         .map_err(|e| Error::transient(format!("cannot write {}", path.display())).with_source(e))

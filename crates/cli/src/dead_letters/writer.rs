@@ -39,7 +39,13 @@ pub(crate) struct Writer {
 impl Writer {
     /// A writer into `directory`, which [`DeadLetters::recover`] makes.
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), files: [None, None, None], marks: [Mark::default(); 3], dirty: [false; 3], news: false }
+        Self {
+            directory: directory.to_owned(),
+            files: [None, None, None],
+            marks: [Mark::default(); 3],
+            dirty: [false; 3],
+            news: false,
+        }
     }
 
     fn path(&self, stage: usize) -> PathBuf {
@@ -47,7 +53,11 @@ impl Writer {
     }
 
     fn recover_now(&mut self, last: Option<&CommitToken>) -> Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(|e| self.failed("create", &self.directory, e))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)
+            .map_err(|e| self.failed("create", &self.directory, e))?;
         let marks = match last {
             Some(token) => decode_token(&token.0).ok_or_else(|| {
                 Error::fatal("the checkpoint's mark of dead letters has an unknown format: it was written by a newer version")
@@ -66,8 +76,13 @@ impl Writer {
             if length != mark.bytes {
                 let kept = kept_length(&path, mark.number).map_err(|e| self.failed("read", &path, e))?;
                 if kept < length {
-                    let file = OpenOptions::new().write(true).open(&path).map_err(|e| self.failed("open", &path, e))?;
-                    file.set_len(kept).and_then(|()| file.sync_all()).map_err(|e| self.failed("truncate", &path, e))?;
+                    let file = OpenOptions::new()
+                        .write(true)
+                        .open(&path)
+                        .map_err(|e| self.failed("open", &path, e))?;
+                    file.set_len(kept)
+                        .and_then(|()| file.sync_all())
+                        .map_err(|e| self.failed("truncate", &path, e))?;
                 }
                 self.marks[stage].bytes = kept;
             }
@@ -76,11 +91,14 @@ impl Writer {
     }
 
     fn write_now(&mut self, letters: &[DeadLetter]) -> Result<()> {
-        let time = i64::try_from(SystemClock.now().as_micros()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        let time = i64::try_from(SystemClock.now().as_micros())
+            .ok()
+            .and_then(|us| Timestamp::from_microsecond(us).ok());
         let time = time.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
         let mut lines: [Vec<u8>; 3] = Default::default();
         for dead in letters {
-            let stage = STAGES.iter().position(|s| *s == dead.stage).expect("invariant: all stages are listed");
+            let stage =
+                STAGES.iter().position(|s| *s == dead.stage).expect("invariant: all stages are listed");
             self.marks[stage].number += 1;
             let id = LetterId { stage: dead.stage, number: self.marks[stage].number };
             serde_json::to_writer(&mut lines[stage], &Letter::of(dead, id, time.clone()))
@@ -125,7 +143,8 @@ impl Writer {
 }
 
 fn failed(what: &str, path: &Path, error: std::io::Error) -> Error {
-    let message = format!("cannot {what} {} for dead letters; check its permissions and the disk", path.display());
+    let message =
+        format!("cannot {what} {} for dead letters; check its permissions and the disk", path.display());
     Error::transient(message).with_source(error)
 }
 

@@ -1,0 +1,76 @@
+//! What `check` finds out: a sample of the source is decoded and thrown away, and what it shows is held against the plan.
+//!
+//! Nothing is kept and nothing is acknowledged. Folders are tested by making and removing an empty file.
+
+mod advice;
+mod folders;
+mod sample;
+
+pub(crate) use sample::{Sample, TableSample};
+
+use millstream_core::Result;
+use serde::Serialize;
+
+use crate::plan::Plan;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// A run would fail.
+    Error,
+    /// Something would be lost, wrong, or less than it could be.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+impl Level {
+    /// Its name for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Note => "note",
+        }
+    }
+}
+
+/// Something that `check` found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    /// Stable snake_case code.
+    pub(crate) code: &'static str,
+    /// Table (`schema.table`), where it concerns one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) table: Option<String>,
+    /// What was found.
+    pub(crate) text: String,
+    /// What to do about it; for what the source loses, the Debezium property that prevents it.
+    pub(crate) remedy: String,
+}
+
+/// All that `check` found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) pipeline: String,
+    pub(crate) sample: Sample,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Looks at `records` records of the plan's source.
+    pub(crate) async fn of(plan: &Plan, records: usize) -> Result<Self> {
+        let sample = Sample::take(plan, records).await?;
+        let mut findings = folders::findings(plan);
+        findings.extend(advice::findings(plan, &sample));
+        findings.sort_by(|a, b| (a.level, &a.table, a.code).cmp(&(b.level, &b.table, b.code)));
+        Ok(Self { pipeline: plan.pipeline.clone(), sample, findings })
+    }
+
+    /// Whether a run would fail.
+    pub(crate) fn fails(&self) -> bool {
+        self.findings.iter().any(|finding| finding.level == Level::Error)
+    }
+}

@@ -1,0 +1,202 @@
+//! `demo`: a pipeline over shipped events of a real database, and what came out of it.
+//!
+//! The input is the corpus' steady workload; then a stretch of it once more, as a connector redelivers after a crash; then
+//! a few lines that are damaged, as disks and people damage them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millstream_duckdb::query;
+
+use super::{Failure, plan, run};
+use crate::arguments::Demo;
+use crate::dead_letters::Desk;
+use crate::output::{Table, bytes, count, plural, print};
+use crate::plan::Plan;
+use crate::sql::quote;
+use crate::world::PlanWorld;
+
+/// The shipped events that the demo runs over.
+const EVENTS: &str = "bench.plain.jsonl.gz";
+const ORDERS_SCHEMA: &str = include_str!("../../../../examples/orders.schema.json");
+const CUSTOMERS_SCHEMA: &str = include_str!("../../../../examples/customers.schema.json");
+const CONFIG: &str = "\
+# Written by `millstream demo`.
+pipeline: demo
+source: { type: files, path: in/*, lines: record }
+tables:
+  public.orders: { schema: orders.schema.json }
+  public.customers: { schema: customers.schema.json, replica_identity: full }
+checkpoint: { interval: 1s, directory: state }
+sinks:
+  - { type: duckdb, path: demo.duckdb, layout: append }
+  - { type: duckdb, path: demo.duckdb, layout: replica }
+";
+/// Events that come twice.
+const REDELIVERED: usize = 500;
+
+/// Runs the demo.
+pub(crate) fn demo(arguments: &Demo) -> Result<(), Failure> {
+    let config = prepare(arguments)?;
+    let plan = Arc::new(plan(&config)?);
+    let desk = Arc::new(Desk::new(&plan.dead_letters));
+    let world = PlanWorld::new(plan.clone(), desk.clone())?;
+    let ended = run::drive(&plan, world, desk, None)?;
+    let mut out = String::new();
+    show(&plan, &config, &ended, &mut out)?;
+    print(&out);
+    ended.verdict()
+}
+
+/// Makes the demo's folder and returns its config. Only a folder that a demo made is replaced.
+fn prepare(arguments: &Demo) -> Result<PathBuf, Failure> {
+    let folder = &arguments.directory;
+    let config = folder.join("demo.yaml");
+    let events = arguments.events.join(EVENTS);
+    let packed = fs::read(&events).map_err(|e| {
+        Failure::Usage(format!(
+            "cannot read the shipped events {}: {e}; run the demo in Millstream's source folder, or name theirs with --events",
+            events.display()
+        ))
+    })?;
+    if folder.exists()
+        && !config.exists()
+        && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+    {
+        let message =
+            format!("{} is not empty and no demo made it; choose another --directory", folder.display());
+        return Err(Failure::Usage(message));
+    }
+    let made = write_folder(folder, &config, &packed);
+    made.map_err(|e| Failure::Failed(format!("cannot prepare {}: {e}", folder.display())))?;
+    Ok(config)
+}
+
+fn write_folder(folder: &Path, config: &Path, packed: &[u8]) -> std::io::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder.join("in"))?;
+    fs::write(config, CONFIG)?;
+    fs::write(folder.join("orders.schema.json"), ORDERS_SCHEMA)?;
+    fs::write(folder.join("customers.schema.json"), CUSTOMERS_SCHEMA)?;
+    fs::write(folder.join("in").join("1-shop.jsonl.gz"), packed)?;
+    let mut text = Vec::new();
+    flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut text)?;
+    let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
+    let again = lines[lines.len().saturating_sub(REDELIVERED)..].concat();
+    fs::write(folder.join("in").join("2-redelivered.jsonl"), again)?;
+    fs::write(folder.join("in").join("3-damaged.jsonl"), damaged(&lines))
+}
+
+/// Real lines, damaged.
+fn damaged(lines: &[&[u8]]) -> Vec<u8> {
+    let whole = lines.iter().find(|line| line.len() > 200).copied().unwrap_or_default();
+    let text = String::from_utf8_lossy(whole);
+    let mut not_utf8 = whole.to_vec();
+    if let Some(at) = not_utf8.windows(8).position(|w| w == b"Customer") {
+        not_utf8[at] = 0xe4;
+    }
+    let mut out = Vec::new();
+    // Cut in the middle, as by a full disk.
+    out.extend_from_slice(&whole[..whole.len() / 2]);
+    out.push(b'\n');
+    // In Latin-1 instead of UTF-8.
+    out.extend_from_slice(&not_utf8);
+    // Not a change event: the operation is missing, then unknown.
+    out.extend_from_slice(text.replace(r#"\"op\":\"r\","#, "").as_bytes());
+    out.extend_from_slice(text.replace(r#"\"op\":\"r\""#, r#"\"op\":\"z\""#).as_bytes());
+    out
+}
+
+fn show(plan: &Plan, config: &Path, ended: &run::Ended, out: &mut String) -> Result<(), Failure> {
+    let status = &ended.summary.status;
+    let counters = &status.counters;
+    let seconds = ended.summary.took.as_secs_f64().max(0.001);
+    // Writing into a String does not fail, here and below.
+    let _ = writeln!(
+        out,
+        "{} of {} read in {seconds:.2} s: {} events/s, {} decoded, {} control, {} dead\n",
+        plural(counters.records, "record"),
+        bytes(counters.bytes),
+        count((counters.events() as f64 / seconds) as u64),
+        count(counters.decoded),
+        count(counters.control.iter().sum()),
+        count(counters.dead.values().sum()),
+    );
+    let Some((_, duckdb)) = plan.duckdb_sinks().next() else { return Ok(()) };
+    tables(&duckdb.path, out)?;
+    let _ = writeln!(out, "the newest five of orders_latest\n");
+    let sample = "SELECT order_id, customer_id, order_date, status, total_amount, shipping_address FROM orders_latest \
+                  ORDER BY order_id DESC LIMIT 5";
+    let answer = query(&duckdb.path, sample, true)?;
+    let mut table = Table::new(answer.columns.iter().map(String::as_str));
+    for row in answer.rows {
+        table.row(row.into_iter().map(|cell| cell.unwrap_or_else(|| "NULL".to_owned())));
+    }
+    out.push_str(&table.render(2));
+    out.push('\n');
+    decided(ended, out);
+    let database = duckdb.path.display();
+    let folder = config.display();
+    let _ = writeln!(out, "open it         duckdb {database}");
+    let _ = writeln!(
+        out,
+        "ask it          millstream query {folder} 'SELECT status, count(*) FROM orders GROUP BY ALL'"
+    );
+    let _ = writeln!(out, "why is it so    millstream explain {folder} public.orders 1");
+    let _ = writeln!(out, "what failed     millstream dead-letters list {folder}");
+    Ok(())
+}
+
+/// Tables and views with their row counts.
+fn tables(file: &Path, out: &mut String) -> Result<(), Failure> {
+    let names = query(
+        file,
+        "SELECT schema_name, table_name, 'table' FROM duckdb_tables() WHERE table_name NOT LIKE '\\_%' ESCAPE '\\' \
+         UNION ALL SELECT schema_name, view_name, 'view' FROM duckdb_views() WHERE NOT internal ORDER BY ALL",
+        true,
+    )?;
+    let mut table = Table::new(["table", "rows", "what"]);
+    for row in names.rows {
+        let [Some(schema), Some(name), Some(kind)] = row.as_slice() else { continue };
+        let rows = query(file, &format!("SELECT count(*) FROM {}.{}", quote(schema), quote(name)), true)?;
+        let rows = rows.rows.first().and_then(|row| row.first().cloned().flatten());
+        let rows = rows.and_then(|n| n.parse().ok()).unwrap_or(0);
+        let what = match (&**kind, name.strip_suffix("_raw")) {
+            ("view", _) => "every row's newest state, from the history",
+            (_, Some(_)) => "the history: every distinct event",
+            _ => "replica: the current rows",
+        };
+        table.row([name.clone(), count(rows), what.to_owned()]);
+    }
+    out.push_str(&table.render(0));
+    out.push('\n');
+    Ok(())
+}
+
+/// What was a duplicate, late or dead.
+fn decided(ended: &run::Ended, out: &mut String) {
+    let counters = &ended.summary.status.counters;
+    for (name, t) in &counters.tables {
+        let _ = writeln!(
+            out,
+            "{name}: {} = {} distinct + {} duplicates; {} late",
+            plural(t.events, "event"),
+            count(t.distinct),
+            count(t.duplicates),
+            count(t.late)
+        );
+    }
+    for (code, n) in &counters.dead {
+        let _ = writeln!(out, "dead letters: {} {code}", count(*n));
+    }
+    let balance = match ended.summary.residues.first() {
+        None => "every record and event is accounted for".to_owned(),
+        Some(residue) => format!("does not balance: {residue}"),
+    };
+    let _ = writeln!(out, "{balance}\n");
+}

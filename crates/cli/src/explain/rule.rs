@@ -1,0 +1,91 @@
+//! By which rule an event of a key was decided.
+
+use millstream_core::Order;
+use serde::{Deserialize, Serialize};
+
+use super::KeyEvent;
+
+/// The rule that decided an event. Orders are compared, never times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "snake_case")]
+pub(crate) enum Rule {
+    /// Newer than everything the key has: it is the current row.
+    Newest,
+    /// Newer than everything the key has, and a delete: there is no row.
+    Deleted,
+    /// Was applied when it came, and replaced by the event of this order.
+    Replaced { by: String },
+    /// Something newer had come before it: kept in histories, not applied to replicas.
+    Late { behind: String },
+    /// Below the table's newest truncate.
+    Truncated { by: String },
+}
+
+impl Rule {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Rule::Newest => "newest: the current row".to_owned(),
+            Rule::Deleted => "newest: a delete, so there is no row".to_owned(),
+            Rule::Replaced { by } => format!("was newest when it came; replaced by {by}"),
+            Rule::Late { behind } => format!("came after {behind}, which is newer: kept in the history only"),
+            Rule::Truncated { by } => format!("gone with the truncate {by}"),
+        }
+    }
+}
+
+/// Decides the rule of each event; `events` are in the order of `order`, and `ingested_at` tells their arrival.
+pub(super) fn decide(events: &mut [KeyEvent], truncated: Option<&Order>) {
+    let truncated = truncated.map(ToString::to_string);
+    for index in 0..events.len() {
+        let event = &events[index];
+        let later = &events[index + 1..];
+        let overtaken = later
+            .iter()
+            .filter(|other| other.ingested_at < event.ingested_at)
+            .max_by_key(|other| &other.order);
+        let rule = match (&truncated, overtaken, later.first()) {
+            (Some(by), ..) if event.order <= *by => Rule::Truncated { by: by.clone() },
+            (_, Some(newer), _) => Rule::Late { behind: newer.order.clone() },
+            (_, None, Some(next)) => Rule::Replaced { by: next.order.clone() },
+            (_, None, None) if event.op == "d" => Rule::Deleted,
+            (_, None, None) => Rule::Newest,
+        };
+        events[index].rule = rule;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(order: u64, at: &str, op: &str) -> KeyEvent {
+        KeyEvent {
+            order: Order::from_sections(&[order]).to_string(),
+            op: op.to_owned(),
+            source_ts_ms: None,
+            ingested_at: at.to_owned(),
+            unchanged: Vec::new(),
+            row: serde_json::Value::Null,
+            rule: Rule::Newest,
+        }
+    }
+
+    #[test]
+    fn rules_follow_order_and_arrival() {
+        let order = |n| Order::from_sections(&[n]);
+        let mut events = [
+            event(1, "01", "c"),
+            event(2, "01", "u"),
+            event(3, "05", "u"),
+            event(4, "03", "u"),
+            event(5, "06", "d"),
+        ];
+        decide(&mut events, Some(&order(1)));
+        assert_eq!(events[0].rule, Rule::Truncated { by: order(1).to_string() });
+        assert_eq!(events[1].rule, Rule::Replaced { by: order(3).to_string() });
+        assert_eq!(events[2].rule, Rule::Late { behind: order(4).to_string() });
+        assert_eq!(events[3].rule, Rule::Replaced { by: order(5).to_string() });
+        assert_eq!(events[4].rule, Rule::Deleted);
+    }
+}
