@@ -1,0 +1,68 @@
+//! The append layout holds each distinct event exactly once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use duckdb::Connection;
+
+use crate::cell::quote;
+use crate::corpus::Variant;
+use crate::events::{Events, Id};
+
+/// How many rows of `T_raw` stand for each id.
+fn held(connection: &Connection, mysql: bool) -> BTreeMap<(String, Id), usize> {
+    let mut tables = connection
+        .prepare("SELECT name, CASE WHEN \"schema\" = '' THEN db ELSE \"schema\" END || '.' || \"table\" FROM history._millstream_tables")
+        .unwrap();
+    let tables: Vec<(String, String)> =
+        tables.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
+    let mut all = BTreeMap::new();
+    for (name, table) in tables {
+        let sql = format!("SELECT __op, __order FROM history.{}", quote(&name));
+        let mut statement = connection.prepare(&sql).unwrap();
+        let rows =
+            statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).unwrap();
+        for row in rows {
+            let (op, order) = row.unwrap();
+            let sections: Vec<u64> = order.split('/').map(|s| u64::from_str_radix(s, 16).unwrap()).collect();
+            let read = if op == "r" { "read" } else { "change" };
+            let id = match sections[..] {
+                [_, file, position, row] if mysql => format!("{file}:{position}:{row} {read}"),
+                [_, _, lsn] => format!("{lsn} {read}"),
+                _ => format!("unknown order {order}"),
+            };
+            *all.entry((table.clone(), id)).or_insert(0) += 1;
+        }
+    }
+    all
+}
+
+/// Every difference between the distinct events of the input and the rows of the histories, for tables with a key.
+pub(crate) fn differences(connection: &Connection, variant: &Variant, events: &Events) -> Vec<String> {
+    let keyless: BTreeSet<String> =
+        events.all.iter().filter(|e| e.key.is_null() && e.op != 't').map(|e| e.table.clone()).collect();
+    let wanted = |table: &String| !keyless.contains(table) && !table.contains(".dbz_signal");
+    let number = |id: &Id| {
+        // `binlog.000003` is file 3.
+        let (file, rest) = id.split_once(':').unwrap_or(("", id));
+        match file.rsplit('.').next().and_then(|n| n.parse::<u64>().ok()) {
+            Some(file) => format!("{file}:{rest}"),
+            None => id.clone(),
+        }
+    };
+    let mut expected = BTreeMap::new();
+    for ((table, id), count) in events.distinct() {
+        if wanted(&table) {
+            *expected.entry((table, number(&id))).or_insert(0) += count;
+        }
+    }
+    let held: BTreeMap<_, _> =
+        held(connection, variant.is_mysql()).into_iter().filter(|((t, _), _)| wanted(t)).collect();
+    let ids: BTreeSet<_> = expected.keys().chain(held.keys()).collect();
+    let count = |of: &BTreeMap<(String, Id), usize>, id| of.get(id).copied().unwrap_or(0);
+    ids.into_iter()
+        .filter(|id| count(&expected, id) != count(&held, id))
+        .map(|id| {
+            format!("{} {}: {} distinct events, {} rows", id.0, id.1, count(&expected, id), count(&held, id))
+        })
+        .collect()
+}

@@ -1,0 +1,114 @@
+//! A pipeline as a person runs it: a config file and the `millstream` command.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value as Json, json};
+
+use crate::corpus::{Types, Variant};
+
+/// A pipeline in a folder of its own.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    folder: tempfile::TempDir,
+    config: Json,
+}
+
+impl Pipeline {
+    /// A pipeline that reads `input` (files or globs) as `variant` wants it, into every layout.
+    pub(crate) fn new(variant: &Variant, types: Types, input: &Path) -> Self {
+        let sinks = json!([
+            { "type": "duckdb", "name": "soft", "path": "out.duckdb", "dataset": "soft", "layout": "replica", "delete": "soft" },
+            { "type": "duckdb", "name": "hard", "path": "out.duckdb", "dataset": "hard", "layout": "replica", "delete": "hard" },
+            { "type": "duckdb", "name": "history", "path": "out.duckdb", "dataset": "history", "layout": "append" },
+            { "type": "duckdb", "name": "changelog", "path": "out.duckdb", "dataset": "changelog", "layout": "changelog" },
+        ]);
+        Self::with(json!({
+            "pipeline": "truth",
+            "source": { "type": "files", "path": input, "lines": "record" },
+            "decode": variant.decode_config(),
+            "tables": variant.tables_config(types),
+            "checkpoint": { "directory": "state" },
+            "sinks": sinks,
+            "shards": 2,
+            "threads": 2,
+        }))
+    }
+
+    /// A pipeline of this config.
+    pub(crate) fn with(config: Json) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), config }
+    }
+
+    /// Sets a key of the config, e.g. `/shards`.
+    pub(crate) fn set(&mut self, pointer: &str, value: Json) {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        self.config.pointer_mut(parent).unwrap()[key] = value;
+    }
+
+    /// A file in its folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The command with its config, which is written anew.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let config = self.path("pipeline.yaml");
+        std::fs::write(&config, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        let at = words.iter().position(|w| *w == "CONFIG");
+        for (i, word) in words.iter().enumerate() {
+            if Some(i) == at {
+                command.arg(&config)
+            } else {
+                command.arg(word)
+            };
+        }
+        command.env("RUST_BACKTRACE", "1").current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end; it must succeed.
+    pub(crate) fn execute(&self, words: &[&str]) -> Output {
+        let output = self.command(words).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{words:?} ended with {}\n{}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output
+    }
+
+    /// Runs the pipeline until its input is exhausted; its summary.
+    pub(crate) fn run(&self) -> Summary {
+        let output = self.execute(&["run", "CONFIG", "--until-idle", "--json"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let last = text.lines().rev().find(|l| l.starts_with('{'));
+        let json =
+            last.and_then(|l| serde_json::from_str(l).ok()).or_else(|| serde_json::from_str(&text).ok());
+        Summary(
+            json.unwrap_or_else(|| {
+                panic!("no summary in:\n{text}\n{}", String::from_utf8_lossy(&output.stderr))
+            }),
+        )
+    }
+
+    /// Starts the pipeline and leaves it running.
+    pub(crate) fn start(&self) -> Child {
+        let log = std::fs::File::create(self.path("log.txt")).unwrap();
+        let mut command = self.command(&["run", "CONFIG"]);
+        command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    /// What it wrote.
+    pub(crate) fn open(&self) -> duckdb::Connection {
+        let config = duckdb::Config::default().access_mode(duckdb::AccessMode::ReadOnly).unwrap();
+        duckdb::Connection::open_with_flags(self.path("out.duckdb"), config).unwrap()
+    }
+}
+
+/// The summary of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Summary(pub(crate) Json);
