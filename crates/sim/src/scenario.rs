@@ -27,6 +27,8 @@ const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
 /// What came of a seed.
 #[derive(Debug, Default)]
 pub struct Outcome {
+    /// Events of the history: how large this world is.
+    pub events: usize,
     /// What was found wrong; empty is right.
     pub violations: Vec<String>,
     /// Every step, if a trace was asked for.
@@ -113,6 +115,7 @@ impl Scenario {
         let (digest, trace) = (self.stage.digest(), self.stage.take_trace());
         let mut state = self.stage.lock();
         Outcome {
+            events: self.stage.history.changes.len(),
             violations: std::mem::take(&mut state.violations),
             trace,
             struck: std::mem::take(&mut state.struck),

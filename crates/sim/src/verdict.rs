@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_core::{Op, Stage as LetterStage};
+use millstream_core::{Counters, DeadLetter, Op, Stage as LetterStage};
 
 use crate::delivery::Expected;
-use crate::history::{History, Identity};
+use crate::history::{Big, Change, History, Identity};
 use crate::history_sink::{Full, agrees};
 use crate::replica_sink::Current;
 use crate::source::SourceKind;
@@ -18,6 +18,7 @@ const TOLD_MAX: usize = 5;
 /// Compares what is durable with the history.
 pub(crate) fn judge(stage: &Stage, world: &SimWorld) {
     let mut wrong = Vec::new();
+    let mut unresolved = 0;
     {
         let state = stage.lock();
         for spec in &world.sinks {
@@ -31,7 +32,8 @@ pub(crate) fn judge(stage: &Stage, world: &SimWorld) {
                 Layout::Replica => {
                     let empty = Current::default();
                     let current = state.disk.replicas.get(&spec.name).and_then(|w| w.visible()).unwrap_or(&empty);
-                    judge_replica(&stage.history, current, &mut found);
+                    let counters = state.disk.store.checkpoint.as_ref().map(|c| c.counters.clone()).unwrap_or_default();
+                    unresolved += judge_replica(&stage.history, current, &counters, &mut found);
                 }
             }
             wrong.extend(found.into_iter().take(TOLD_MAX).map(|text| format!("{}: {text}", spec.name)));
@@ -43,6 +45,7 @@ pub(crate) fn judge(stage: &Stage, world: &SimWorld) {
             wrong.push("there is no checkpoint".into());
         }
     }
+    stage.lock().count("unresolved cells", unresolved);
     for text in wrong {
         stage.violation(text);
     }
@@ -75,28 +78,41 @@ fn judge_history(history: &History, full: &Full, wrong: &mut Vec<String>) {
 
 /// Whether nothing of a key was ever streamed: it lived and stayed before the connector came.
 fn untold(history: &History, table: usize, id: i64) -> bool {
-    let own = |c: &&crate::history::Change| c.table == table && (c.id == Some(id) || c.op == Op::Truncate);
+    let own = |c: &&Change| c.table == table && (c.id == Some(id) || c.op == Op::Truncate);
     !history.changes.iter().any(|c| own(&c))
 }
 
-fn judge_replica(history: &History, current: &Current, wrong: &mut Vec<String>) {
+/// Answers how many values stayed unresolved, which must be no more than were counted so.
+fn judge_replica(history: &History, current: &Current, counters: &Counters, wrong: &mut Vec<String>) -> u64 {
+    let mut all = 0;
     for (table, truth) in history.tables.iter().zip(&history.rows) {
-        let rows = current.rows(&format!("{}.{}", table.schema, table.name));
+        let name = format!("{}.{}", table.schema, table.name);
+        let rows = current.rows(&name);
         let ids: BTreeSet<_> = rows.keys().chain(truth.keys()).copied().collect();
+        let mut unresolved = 0;
         for id in ids {
             let (seen, truth) = (rows.get(&id), truth.get(&id));
-            if seen != truth {
-                let name = table.name;
-                wrong.push(format!("the replica of {}.{name} id={id} shows {seen:?}, not {truth:?}", table.schema));
+            if seen == truth {
+                continue;
+            }
+            match (seen, truth) {
+                (Some(seen), Some(truth)) if seen.big == Big::Unchanged && agrees(seen, truth) => unresolved += 1,
+                _ => wrong.push(format!("the replica of {name} id={id} shows {seen:?}, not {truth:?}")),
             }
         }
+        let counted = counters.tables.get(&name).map_or(0, |counts| counts.unresolved);
+        if unresolved > counted {
+            wrong.push(format!("{unresolved} values of {name} stayed unresolved, but {counted} were counted"));
+        }
+        all += unresolved;
     }
+    all
 }
 
 fn judge_letters(
     history: &History,
     world: &SimWorld,
-    letters: &[millstream_core::DeadLetter],
+    letters: &[DeadLetter],
     wrong: &mut Vec<String>,
 ) {
     let mut found = BTreeMap::<(String, u64), u64>::new();
@@ -128,7 +144,7 @@ fn judge_letters(
 fn judge_counters(
     history: &History,
     world: &SimWorld,
-    counters: &millstream_core::Counters,
+    counters: &Counters,
     wrong: &mut Vec<String>,
 ) {
     for (index, table) in history.tables.iter().enumerate() {

@@ -6,6 +6,8 @@ use millstream_sim::{Call, Edge, Fault, Mutant, Outcome, run};
 
 /// Seeds that every test run tries; `MILLSTREAM_SIM_SEEDS` asks for another number.
 const SEEDS: u64 = 2000;
+/// After so many failed seeds no more are tried; the one with the smallest history is shown.
+const FAILED_MAX: usize = 10;
 /// Each mutant must be caught within so many seeds.
 const MUTANT_SEEDS: u64 = 60;
 
@@ -34,13 +36,21 @@ fn seeds() {
     }
     let mut struck = BTreeMap::<(Call, Edge, Fault), u64>::new();
     let mut seen = BTreeMap::<&str, u64>::new();
+    let mut failed = Vec::new();
     for seed in 0..number("MILLSTREAM_SIM_SEEDS").unwrap_or(SEEDS) {
-        let Outcome { violations, struck: hit, seen: saw, .. } = run(seed, None, false);
-        if !violations.is_empty() {
-            fail(seed);
+        let Outcome { violations, struck: hit, seen: saw, events, .. } = run(seed, None, false);
+        if let Some(violation) = violations.first() {
+            println!("seed {seed} ({events} events): {violation}");
+            failed.push((events, seed));
+            if failed.len() == FAILED_MAX {
+                break;
+            }
         }
         hit.into_iter().for_each(|(step, n)| *struck.entry(step).or_default() += n);
         saw.into_iter().for_each(|(what, n)| *seen.entry(what).or_default() += n);
+    }
+    if let Some((_, seed)) = failed.iter().min() {
+        fail(*seed);
     }
     println!("faults: {struck:#?}\nseen: {seen:#?}");
     // A simulation in which something never happens proves nothing about it.
