@@ -82,6 +82,11 @@ impl Row {
         self.cells.iter().any(|c| matches!(c, Cell::Unchanged))
     }
 
+    /// Whether it has no lists and no structs.
+    pub fn is_flat(&self) -> bool {
+        self.nested.is_empty()
+    }
+
     /// Bytes that the row keeps in memory beyond itself; for flow control.
     pub fn footprint(&self) -> usize {
         self.cells.len() * size_of::<Cell>()

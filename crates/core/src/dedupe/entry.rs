@@ -74,6 +74,11 @@ impl Entry {
         self.flags & flags != 0
     }
 
+    /// Whether it says no more than its absence would.
+    pub(super) fn is_void(&self) -> bool {
+        self.ids.tail.count() == 0 && self.flags == 0 && self.ids.older.is_none()
+    }
+
     /// Sets or clears `flag`.
     pub(super) fn set(&mut self, flag: u8, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };

@@ -17,9 +17,11 @@ use super::tables::Tables;
 use super::{Barrier, GateConfig, Mode};
 use crate::error::Result;
 use crate::event::{Event, Op};
+use crate::row::Row;
 use crate::schema::{RowSchema, TableName};
-use crate::sink::{Judged, Output};
+use crate::sink::{Judged, Output, Patch};
 use crate::store::{Space, StateDelta, StateView};
+use crate::value::Value;
 
 /// Schemas whose facts are kept; a pipeline has one or two a table and decode worker.
 const SHAPES_MAX: usize = 4096;
@@ -45,6 +47,17 @@ pub struct Gate {
     shards: usize,
     /// Wall time of the last barrier.
     pub(super) now_ms: i64,
+}
+
+/// What is said of an event.
+#[derive(Debug, Default)]
+pub(super) struct Ruling {
+    distinct: bool,
+    newest: bool,
+    /// See [`Judged::filled`].
+    pub(super) filled: Option<Row>,
+    /// For the replica's row of the same key.
+    pub(super) patch: Option<Box<Patch>>,
 }
 
 /// A block of keyless offsets, to be forgotten some time after `touched_ms`.
@@ -100,26 +113,33 @@ impl Gate {
         out: &mut Vec<Output>,
         sends: &mut Vec<Forward>,
     ) -> Result<()> {
+        let mut event = event;
         let shape = self.shape(&event.schema)?;
         let table = self.shapes[shape].table;
-        if event.op == Op::Truncate {
-            return self.judge_truncate(event, late, table, out);
-        }
+        let ruling = if event.op == Op::Truncate {
+            if !self.judge_truncate(&event, table) {
+                return Ok(());
+            }
+            self.report_truncate(&event, table)
+        } else if self.config.mode == Mode::Off {
+            let unresolved = event.row.iter().filter(|v| *v == Value::Unchanged).count() as u64;
+            self.tables.get_mut(table).counters.unresolved += unresolved;
+            Ruling { distinct: true, newest: event.key.is_some(), ..Ruling::default() }
+        } else if event.key.is_none() {
+            self.judge_keyless(&event, table)?
+        } else {
+            self.judge_keyed(&mut event, shape, sends)?
+        };
+        let Ruling { distinct, newest, filled, patch } = ruling;
         let counters = &mut self.tables.get_mut(table).counters;
         counters.events += 1;
         counters.late += u64::from(late);
-        if self.config.mode == Mode::Off {
-            counters.distinct += 1;
-            counters.newest += u64::from(event.key.is_some());
-            counters.unresolved += event.row.iter().filter(|v| *v == crate::Value::Unchanged).count() as u64;
-            let newest = event.key.is_some();
-            out.push(Output::Event(Judged { event, distinct: true, newest, late, filled: None }));
-            return Ok(());
-        }
-        if event.key.is_none() {
-            return self.judge_keyless(event, late, table, out);
-        }
-        self.judge_keyed(event, late, shape, out, sends)
+        counters.distinct += u64::from(distinct);
+        counters.duplicates += u64::from(!distinct);
+        counters.newest += u64::from(newest);
+        out.push(Output::Event(Judged { event, distinct, newest, late, filled }));
+        out.extend(patch.map(|patch| Output::Patch(*patch)));
+        Ok(())
     }
 
     /// Takes in a message that a gate sent, at the shard that [`Forward::shard`] names.
@@ -157,7 +177,7 @@ impl Gate {
             }
             let kept_ms = if is_keyless { config.keyless_kept_ms } else { config.ids_kept_ms };
             slot.entry.ids.prune(now_ms, kept_ms, config.ids_kept_min, &key, segments);
-            let value = (slot.entry != Entry::default()).then(|| {
+            let value = (!slot.entry.is_void()).then(|| {
                 let mut value = Vec::with_capacity(32 + slot.entry.footprint());
                 slot.entry.encode(&mut value);
                 value
@@ -218,95 +238,77 @@ impl Gate {
         self.tables.intern(name, full)
     }
 
-    fn judge_truncate(&mut self, event: Event, late: bool, table: u32, out: &mut Vec<Output>) -> Result<()> {
-        let own = shard_of(&event, self.shards) == self.shard;
-        let off = self.config.mode == Mode::Off;
-        let table = self.tables.get_mut(table);
-        let newest = off || table.truncate(event.order);
-        if !own {
-            return Ok(());
+    /// Takes in a truncate's order; whether this shard is the one to report it.
+    fn judge_truncate(&mut self, event: &Event, table: u32) -> bool {
+        let own = shard_of(event, self.shards) == self.shard;
+        // The table's own shard looks at the id first: a copy's order may differ in `p`.
+        if !own && self.config.mode != Mode::Off {
+            self.tables.get_mut(table).truncate(event.order);
         }
-        let distinct = off || table.truncate_id(event.id, event.order);
-        let newest = newest && distinct;
-        let counters = &mut table.counters;
-        counters.events += 1;
-        counters.late += u64::from(late);
-        counters.distinct += u64::from(distinct);
-        counters.duplicates += u64::from(!distinct);
-        counters.newest += u64::from(newest);
-        out.push(Output::Event(Judged { event, distinct, newest, late, filled: None }));
-        Ok(())
+        own
     }
 
-    fn judge_keyed(
-        &mut self,
-        event: Event,
-        late: bool,
-        shape: usize,
-        out: &mut Vec<Output>,
-        sends: &mut Vec<Forward>,
-    ) -> Result<()> {
+    fn report_truncate(&mut self, event: &Event, table: u32) -> Ruling {
+        if self.config.mode == Mode::Off {
+            return Ruling { distinct: true, newest: true, ..Ruling::default() };
+        }
+        let table = self.tables.get_mut(table);
+        let newest = table.truncate(event.order);
+        let distinct = table.truncate_id(event.id, event.order);
+        Ruling { distinct, newest: newest && distinct, ..Ruling::default() }
+    }
+
+    fn judge_keyed(&mut self, event: &mut Event, shape: usize, sends: &mut Vec<Forward>) -> Result<Ruling> {
         let table = self.shapes[shape].table;
         let address = event.key.as_ref().expect("invariant: keyless events are judged elsewhere").as_bytes();
         let slot = self.slot(table, address)?;
-        let mut event = event;
-        let stamp = Stamp::of(&event);
+        let stamp = Stamp::of(event);
         let entry = &mut self.cache.slot_mut(slot).entry;
         let mut segments = Segments { overlay: &mut self.segments, view: &*self.view };
-        let counters = &mut self.tables.get_mut(table).counters;
+        let facts = self.tables.get_mut(table);
+        let latest = self.config.mode == Mode::Latest;
 
-        let seen = match self.config.mode {
-            Mode::Latest => stamp.is_newest(entry),
-            _ => match entry.ids.insert(event.id, &self.state_key, &mut segments)? {
-                Verdict::Seen => true,
-                Verdict::Untold => {
-                    counters.untold += 1;
-                    false
-                }
-                Verdict::New => false,
-            },
+        let known = if latest {
+            if stamp.is_newest(entry) { Verdict::Seen } else { Verdict::New }
+        } else {
+            entry.ids.insert(event.id, &self.state_key, &mut segments)?
         };
-        if seen {
-            counters.duplicates += 1;
-            counters.adjusted += u64::from(stamp.replays_newest(entry));
-            out.push(Output::Event(Judged { event, distinct: false, newest: false, late, filled: None }));
-            return Ok(());
+        if known == Verdict::Seen {
+            facts.counters.adjusted += u64::from(stamp.replays_newest(entry));
+            return Ok(Ruling::default());
         }
         let own_order = event.order;
         let adjusted = stamp.adjusted(entry);
-        let stamp = Stamp { order: adjusted.unwrap_or(own_order), ..stamp };
-        event.order = stamp.order;
-        let newer = stamp.order > entry.newest;
-        if self.config.mode == Mode::Latest {
+        event.order = adjusted.unwrap_or(own_order);
+        let stamp = Stamp { order: event.order, ..stamp };
+        let newer = event.order > entry.newest;
+        if latest {
             if !newer {
-                counters.duplicates += 1;
-                out.push(Output::Event(Judged { event, distinct: false, newest: false, late, filled: None }));
-                return Ok(());
+                return Ok(Ruling::default());
             }
             entry.ids.collapse(event.id, &self.state_key, &mut segments);
         }
-        counters.adjusted += u64::from(adjusted.is_some());
+        facts.counters.untold += u64::from(known == Verdict::Untold);
+        facts.counters.adjusted += u64::from(adjusted.is_some());
         if newer {
             stamp.become_newest(entry, &own_order);
             entry.set(DELETE, event.op == Op::Delete);
         }
+        let newest = newer && facts.holds(&event.order);
+        let full_rows = event.full_before || facts.full_identity;
         self.cache.changed(slot);
-        let facts = self.tables.get_mut(table);
-        let newest = newer && facts.holds(&stamp.order);
-        facts.counters.distinct += 1;
-        facts.counters.newest += u64::from(newest);
-        let tracked = stamp.order.sections().len() == 3
-            && self.shapes[shape].has_movable
-            && !event.full_before
-            && !facts.full_identity;
-        if !tracked {
-            out.push(Output::Event(Judged { event, distinct: true, newest, late, filled: None }));
-            return Ok(());
+
+        let mut ruling = Ruling { distinct: true, newest, ..Ruling::default() };
+        let shape = &self.shapes[shape];
+        if event.order.sections().len() == 3 && shape.has_movable && !full_rows {
+            let target = self.config.toast_tuple_target;
+            let large = event.row.has_unchanged() || !shape.is_below(&event.row, target);
+            self.resolve(event, &Found { slot, table, newer, large }, &mut ruling, sends)?;
         }
-        self.resolve(event, &Found { slot, table, newer, newest, late }, out, sends)
+        Ok(ruling)
     }
 
-    fn judge_keyless(&mut self, event: Event, late: bool, table: u32, out: &mut Vec<Output>) -> Result<()> {
+    fn judge_keyless(&mut self, event: &Event, table: u32) -> Result<Ruling> {
         self.recall_blocks(table)?;
         let address = keyless_address(&event.origin);
         let slot = self.slot(table, &address)?;
@@ -315,16 +317,13 @@ impl Gate {
             self.keyless.push_back(Block { touched_ms: self.now_ms, table, address: address.into() });
         }
         let mut segments = Segments { overlay: &mut self.segments, view: &*self.view };
-        let distinct =
-            entry.ids.insert(keyless_id(&event.origin), &self.state_key, &mut segments)? != Verdict::Seen;
+        let known = entry.ids.insert(keyless_id(&event.origin), &self.state_key, &mut segments)?;
+        let distinct = known != Verdict::Seen;
         if distinct {
             self.cache.changed(slot);
         }
-        let counters = &mut self.tables.get_mut(table).counters;
-        counters.distinct += u64::from(distinct);
-        counters.duplicates += u64::from(!distinct);
-        out.push(Output::Event(Judged { event, distinct, newest: false, late, filled: None }));
-        self.sweep()
+        self.sweep()?;
+        Ok(Ruling { distinct, ..Ruling::default() })
     }
 
     /// The slot of a key, read from the view if need be. Leaves the state key in `self.state_key`.

@@ -144,7 +144,8 @@ impl Ids {
 
     /// How many ids are remembered.
     pub(super) fn remembered(&self) -> u64 {
-        let older: u64 = self.older.iter().flat_map(|older| &older.segments).map(|meta| u64::from(meta.count)).sum();
+        let older: u64 =
+            self.older.iter().flat_map(|older| &older.segments).map(|meta| u64::from(meta.count)).sum();
         older + u64::from(self.tail.count())
     }
 

@@ -12,16 +12,16 @@ use super::cells::{put_value, take_value};
 use super::encoding::damaged;
 use super::entry::{DELETE, VALUES};
 use super::forward::{Body, Borrow, Forward, Kept};
-use super::gate::Gate;
+use super::gate::{Gate, Ruling};
 use super::large::{Heir, Known, Large, TIME_UNKNOWN};
-use super::shape::{can_move, tuple_bytes_max};
+use super::shape::can_move;
 use crate::error::Result;
 use crate::event::{Event, Op};
 use crate::key::Key;
 use crate::order::Order;
 use crate::row::{Row, RowBuilder};
 use crate::schema::RowSchema;
-use crate::sink::{Judged, Output, Patch};
+use crate::sink::{Output, Patch};
 use crate::value::Value;
 
 /// What was found out about an event before its large values are looked at.
@@ -32,47 +32,37 @@ pub(super) struct Found {
     pub(super) table: u32,
     /// Whether it is newer than its key's newest.
     pub(super) newer: bool,
-    /// Whether it is that and above the table's last truncate.
-    pub(super) newest: bool,
-    /// Whether it is late.
-    pub(super) late: bool,
+    /// Whether its row may hold values that are stored out of line, or lacks some.
+    pub(super) large: bool,
 }
 
 impl Gate {
-    /// Appends a distinct event whose table may have unchanged large values. `self.state_key` is its key's.
+    /// Fills in the unchanged values of a distinct event's row, and keeps those that may come unchanged later.
+    /// `self.state_key` is its key's.
     pub(super) fn resolve(
         &mut self,
-        event: Event,
+        event: &Event,
         found: &Found,
-        out: &mut Vec<Output>,
+        ruling: &mut Ruling,
         sends: &mut Vec<Forward>,
     ) -> Result<()> {
         let has_record = self.cache.slot(found.slot).entry.is(VALUES);
-        let table = self.tables.get(found.table);
         let newer = found.newer;
-        let matters = has_record
-            || event.old_key.is_some()
-            || newer
-                && match event.op {
-                    Op::Delete => event.new_key.is_some(),
-                    _ => {
-                        event.row.has_unchanged()
-                            || tuple_bytes_max(&event.row) >= self.config.toast_tuple_target
-                    }
-                };
-        if !matters || !table.holds(&event.order) {
-            out.push(Output::Event(judged(event, found, None)));
+        let matters = match event.op {
+            _ if has_record || event.old_key.is_some() => true,
+            Op::Delete => newer && event.new_key.is_some(),
+            _ => newer && found.large,
+        };
+        if !matters || !self.tables.get(found.table).holds(&event.order) {
             return Ok(());
         }
-
         let mut record = self.record(found)?;
         let state_key = std::mem::take(&mut self.state_key);
         let mut forwards = Vec::new();
-        let mut filled = None;
         let mut unresolved = 0;
         let mut patched = Vec::new();
         if event.op == Op::Delete {
-            unresolved = if newer { end(&mut record, &event) } else { 0 };
+            unresolved = if newer { end(&mut record, event) } else { 0 };
             if !newer {
                 record.begin(event.order);
             }
@@ -80,25 +70,22 @@ impl Gate {
             if matches!(event.op, Op::Create | Op::Read) {
                 record.begin(event.order);
             }
-            let values = movable(&event);
+            let values = movable(event);
             forwards = record.feed(&values);
             if newer {
-                let large = tuple_bytes_max(&event.row) >= self.config.toast_tuple_target;
-                (filled, unresolved) = renew(&mut record, &event, values, large)?;
+                (ruling.filled, unresolved) = renew(&mut record, event, values, found.large)?;
             } else {
-                patched = offer_row(&mut record, &event, values);
+                patched = offer_row(&mut record, event, values);
             }
         }
-        if let Some(borrow) = borrow(&event) {
+        if let Some(borrow) = borrow(event) {
             forwards.push(borrow);
         }
         self.tables.get_mut(found.table).counters.unresolved += unresolved;
-        let patch = self.patch(found, &event.schema, event.key.as_ref(), &record, &patched)?;
+        ruling.patch = self.patch(found, &event.schema, event.key.as_ref(), &record, &patched)?.map(Box::new);
         self.put_record(found.slot, &state_key, record);
         self.state_key = state_key;
         self.send(forwards, sends);
-        out.push(Output::Event(judged(event, found, filled)));
-        out.extend(patch.map(Output::Patch));
         Ok(())
     }
 
@@ -114,7 +101,7 @@ impl Gate {
         }
         let table = self.intern(&forward.schema.table)?;
         let slot = self.slot(table, forward.to.as_bytes())?;
-        let found = Found { slot, table, newer: false, newest: false, late: false };
+        let found = Found { slot, table, newer: false, large: false };
         match forward.body {
             Body::Borrow(borrow) => self.lend(&found, borrow, forward.schema, sends),
             Body::Fill(values) => self.fill(&found, &forward.to, &forward.schema, values, out, sends),
@@ -265,10 +252,6 @@ impl Gate {
         self.sent.extend(forwards.iter().map(Forward::encode));
         sends.extend(forwards);
     }
-}
-
-fn judged(event: Event, found: &Found, filled: Option<Row>) -> Judged {
-    Judged { event, distinct: true, newest: found.newest, late: found.late, filled }
 }
 
 /// The values of a row that may come unchanged later.

@@ -32,18 +32,26 @@ pub(super) struct Shape {
     pub(super) table: u32,
     /// Whether it has a column whose values can be stored out of line.
     pub(super) has_movable: bool,
+    heap_factor: usize,
 }
 
 impl Shape {
     /// The facts about `schema`.
     pub(super) fn new(schema: Arc<RowSchema>, table: u32) -> Self {
         let has_movable = schema.columns.iter().any(|column| is_movable(&column.ty));
-        Self { schema, table, has_movable }
+        let has_json = schema.columns.iter().any(|column| matches!(column.ty, Type::Json | Type::Null));
+        Self { schema, table, has_movable, heap_factor: if has_json { JSON_FACTOR } else { 1 } }
+    }
+
+    /// Whether the row's tuple is smaller than `bytes` for sure. Most rows are told without looking at their values.
+    pub(super) fn is_below(&self, row: &Row, bytes: usize) -> bool {
+        let cells = HEADER + row.len() / 8 + row.len() * (FIXED + VARIABLE);
+        row.is_flat() && cells + row.heap_len() * self.heap_factor < bytes || tuple_bytes_max(row) < bytes
     }
 }
 
 /// The most bytes that the row's tuple can have.
-pub(super) fn tuple_bytes_max(row: &Row) -> usize {
+fn tuple_bytes_max(row: &Row) -> usize {
     HEADER + row.len() / 8 + row.iter().map(bytes_max).sum::<usize>()
 }
 

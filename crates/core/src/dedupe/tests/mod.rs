@@ -22,7 +22,9 @@ use crate::value::{Type, Value};
 
 /// Committed state.
 #[derive(Default)]
-pub(super) struct Memory(Mutex<BTreeMap<(Space, Vec<u8>), Vec<u8>>>);
+pub(super) struct Memory(Mutex<Entries>);
+
+type Entries = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
 
 impl Memory {
     fn apply(&self, delta: &StateDelta) {
