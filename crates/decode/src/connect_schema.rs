@@ -44,7 +44,7 @@ impl Facts {
         let row = fields
             .iter()
             .find(|field| matches!(field.get("field").and_then(Json::as_str), Some("after" | "before")))
-            .map(|field| fields_of(field))
+            .map(fields_of)
             .unwrap_or_default();
         Self { row: columns(row), fields: columns(fields) }
     }

@@ -164,6 +164,7 @@ impl Debezium {
             let mut ahead = cur.clone();
             let result = match which {
                 Which::Before if options.keep_before => {
+                    // Kept only if it turns out to be a full image, which holds no placeholders.
                     bench.ctx.detect = false;
                     before.clear();
                     shape.read(&mut ahead, &mut bench.ctx, before)
@@ -301,13 +302,13 @@ impl Debezium {
         // keyless tables only then.
         let shown = envelope.before.object.is_some() && (op == Op::Update || (op == Op::Delete && keyless));
         let full = known.full_identity || shown;
-        let detect = !known.full_identity && !(op == Op::Update && shown);
+        let detect = !(known.full_identity || (op == Op::Update && shown));
         let (old_key, new_key) = key_headers(record);
-        if let Some(shape) = self.fits(envelope, op, table, facts, guess, configured.is_some(), &key) {
-            if self.bench.ctx.detect == detect || envelope.before.object.is_none() {
-                let parts = self.finish(shape, configured.is_some(), &key, &old_key, &new_key)?;
-                return Ok((parts, full));
-            }
+        let guessed = self.fits(envelope, op, table, facts, guess, configured.is_some(), &key);
+        if let Some(shape) = guessed.filter(|_| self.bench.ctx.detect == detect) {
+            let kept = guess.before.is_some() && self.options.keep_before;
+            let parts = self.finish(shape, configured.is_some(), kept, (&key, &old_key, &new_key))?;
+            return Ok((parts, full));
         }
         let (image, name) = match op {
             Op::Delete => (&envelope.before, "before"),
@@ -382,12 +383,11 @@ impl Debezium {
         &mut self,
         shape: &Arc<Shape>,
         configured: bool,
-        key: &[RowField<'_>],
-        old_key: &[RowField<'_>],
-        new_key: &[RowField<'_>],
+        kept: bool,
+        (key, old_key, new_key): (&[RowField<'_>], &[RowField<'_>], &[RowField<'_>]),
     ) -> Result<Parts, Flaw> {
         let Bench { ctx, row, key: scratch } = &mut self.bench;
-        let before = (!self.before.is_empty()).then(|| Box::new(self.before.finish()));
+        let before = kept.then(|| Box::new(self.before.finish()));
         let row = row.finish();
         let refused = |_| {
             Flaw::new(
@@ -409,10 +409,10 @@ impl Debezium {
             new_key: key_of(shape, new_key, ctx, scratch).map_err(refused)?,
             shape: shape.clone(),
         };
-        if !ctx.notes.is_empty() {
-            if let Some(table) = self.tables.get_mut(shape.table) {
-                table.count(shape, &mut ctx.notes);
-            }
+        if !ctx.notes.is_empty()
+            && let Some(table) = self.tables.get_mut(shape.table)
+        {
+            table.count(shape, &mut ctx.notes);
         }
         Ok(parts)
     }

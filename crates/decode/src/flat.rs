@@ -425,10 +425,10 @@ fn identity(
         });
         return Some((db, schema, table));
     }
-    if let Some((rest, table)) = topic.and_then(|t| t.rsplit_once('.')) {
-        if let Some((_, schema)) = rest.rsplit_once('.') {
-            return Some((db, schema.to_owned(), table.to_owned()));
-        }
+    if let Some((rest, table)) = topic.and_then(|t| t.rsplit_once('.'))
+        && let Some((_, schema)) = rest.rsplit_once('.')
+    {
+        return Some((db, schema.to_owned(), table.to_owned()));
     }
     let table = names.default_table.as_ref()?;
     Some((table.db.to_string(), table.schema.to_string(), table.table.to_string()))

@@ -76,7 +76,7 @@ impl Placeholder {
         }
         let bytes = self.text.as_bytes();
         for (i, &code) in bytes.iter().enumerate() {
-            if !matches!(cur.byte(), b'0'..=b'9') || cur.number()? != Number::Int(code.into()) {
+            if !cur.byte().is_ascii_digit() || cur.number()? != Number::Int(code.into()) {
                 return Ok(false);
             }
             if cur.next_element()? == (i + 1 == bytes.len()) {

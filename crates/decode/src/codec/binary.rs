@@ -48,7 +48,7 @@ const VALUES: [u8; 256] = {
 /// `false`, with nothing appended, for whatever it does not take.
 #[inline]
 fn short_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
-    if text.len() > 12 || text.is_empty() || text.len() % 4 != 0 {
+    if text.len() > 12 || text.is_empty() || !text.len().is_multiple_of(4) {
         return false;
     }
     let padding = text.iter().rev().take_while(|&&b| b == b'=').count();
@@ -76,7 +76,7 @@ fn short_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
 
 fn hex(text: &[u8], out: &mut Vec<u8>) -> bool {
     let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-    if text.len() % 2 != 0 {
+    if !text.len().is_multiple_of(2) {
         return false;
     }
     for pair in text.chunks_exact(2) {

@@ -235,10 +235,10 @@ impl DecimalCodec {
             digits.extend(std::iter::repeat_n('0', zeros as usize));
             scale = wanted;
         }
-        if let Target::Decimal { precision, .. } = self.target {
-            if scale > wanted || (digits.len() > usize::from(precision) && digits != "0") {
-                return Err(Fail::Widen(Learned::Unbounded));
-            }
+        if let Target::Decimal { precision, .. } = self.target
+            && (scale > wanted || (digits.len() > usize::from(precision) && digits != "0"))
+        {
+            return Err(Fail::Widen(Learned::Unbounded));
         }
         self.push_plain(negative, digits, scale, ctx, out)
     }
