@@ -86,7 +86,7 @@ impl Scenario {
             cache_bytes: random.pick(&[0, 3000, 1 << 20]),
             ..GateConfig::default()
         };
-        let interval_ms = random.pick(&[20, 100, 1000]);
+        let interval_ms = random.pick(&[20, 100, 500]);
         Self { stage, world, random, gate: Arc::new(gate), interval_ms, savepoints: 0 }
     }
 

@@ -15,9 +15,9 @@ use crate::random::Random;
 use crate::stage::Stage;
 
 /// After this long a queue delivers a record again whose acknowledgement was lost.
-const ACK_DEADLINE: Duration = Duration::from_secs(1);
+const ACK_DEADLINE: Duration = Duration::from_millis(200);
 /// A pipeline on a queue ends when nothing came for this long; longer than the deadline.
-pub(crate) const QUEUE_IDLE: Duration = Duration::from_secs(4);
+pub(crate) const QUEUE_IDLE: Duration = Duration::from_millis(600);
 
 /// An idle queue is asked again after this long.
 const POLL: Duration = Duration::from_millis(50);

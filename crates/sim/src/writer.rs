@@ -28,6 +28,10 @@ const TABLES: [Table; 5] = [
 /// order alone, so that a replica can keep the read's value. Set to `false` while that limit stands.
 const VALUES_ACROSS_SNAPSHOTS: bool = false;
 
+/// Whether a key that a key change left is used again. State forgets the left row's large values then, although the new key
+/// may still ask for them. Set to `false` while that limit stands.
+const REUSE_OF_LEFT_KEYS: bool = false;
+
 /// A change that an open transaction is to make: what exactly is decided at its commit.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
@@ -57,6 +61,8 @@ pub(crate) struct Writer {
     fresh_reads: Option<(u64, BTreeSet<(usize, i64)>)>,
     /// Tables and positions of incremental reads: an event is named by its position, so none is read twice at one.
     chunks: BTreeSet<(usize, u64)>,
+    /// Keys that key changes left.
+    left: BTreeSet<(usize, i64)>,
     next_v: i64,
 }
 
@@ -64,7 +70,7 @@ impl Writer {
     /// A history of about `target` events.
     pub(crate) fn write(mut random: Random, target: usize) -> History {
         let count = 2 + random.index(TABLES.len() - 1);
-        let keys = random.pick(&[1, 2, 4, 8, 20]);
+        let keys = random.pick(&[1, 2, 4, 8, 20, 60]);
         let history = History {
             tables: TABLES[..count].to_vec(),
             rows: vec![BTreeMap::new(); count],
@@ -83,6 +89,7 @@ impl Writer {
             after_snapshot: false,
             fresh_reads: None,
             chunks: BTreeSet::new(),
+            left: BTreeSet::new(),
             next_v: 0,
         };
         writer.before_capture();
@@ -238,7 +245,9 @@ impl Writer {
             return;
         }
         let old = self.history.rows[table].get(&id).cloned();
-        let free = moved.filter(|to| !self.history.rows[table].contains_key(to));
+        let usable = |id: &i64| REUSE_OF_LEFT_KEYS || !self.left.contains(&(table, *id));
+        let free = moved.filter(|to| !self.history.rows[table].contains_key(to)).filter(usable);
+        let unusable = !usable(&id);
         let plain = !VALUES_ACROSS_SNAPSHOTS && self.is_below_read(&change);
         match (old, free) {
             (Some(old), _) if plain => {
@@ -249,6 +258,7 @@ impl Writer {
                 self.history.rows[table].insert(id, now);
                 self.stream(Change { op: Op::Update, cells: Some(seen), ..change });
             }
+            (None, _) if unusable => {}
             (None, _) => {
                 let big = self.fresh_big();
                 let cells = Cells { v: self.fresh_v(), big };
@@ -269,6 +279,7 @@ impl Writer {
     fn move_row(&mut self, change: Change, old: &Cells, to: i64) {
         let (now, seen) = self.updated(change.table, old);
         let from = change.id;
+        self.left.extend(from.map(|id| (change.table, id)));
         let delete = Change { op: Op::Delete, new_id: Some(to), ..change.clone() };
         self.delete(delete, old);
         self.history.rows[change.table].insert(to, now);
