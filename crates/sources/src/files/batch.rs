@@ -1,6 +1,7 @@
 //! One read of one file: a chunk becomes a batch, and the file's position moves behind it.
 
 use std::io;
+use std::time::Instant;
 
 use millstream_core::record::Slot;
 use millstream_core::{Budget, Cause, RecordBatch};
@@ -53,7 +54,8 @@ impl FileSource {
         file.partial = None;
         if at_end && consumed == 0 {
             file.end_len = Some(if file.place.gzip { raw_len } else { read_to });
-            file.partial = (read_to > offset).then_some(Partial { start: offset, scanned: read_to });
+            let long = read_to - offset > limits.target as u64;
+            file.partial = long.then_some(Partial { start: offset, scanned: read_to });
         }
         if !matches!(found, Found::Overlong { .. })
             && let Some(input) = &mut file.input
@@ -261,7 +263,9 @@ impl FileSource {
             self.rewritten(id);
             return Ok(None);
         }
-        self.catalog[id].len = metadata.len();
+        let file = &mut self.catalog[id];
+        file.len = metadata.len();
+        file.ended = Some(Instant::now());
         Ok(None)
     }
 

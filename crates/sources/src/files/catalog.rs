@@ -52,6 +52,8 @@ pub(crate) struct TrackedFile {
     pub(crate) len: u64,
     /// That length when it was last read to its end.
     pub(crate) end_len: Option<u64>,
+    /// When that was.
+    pub(crate) ended: Option<Instant>,
     pub(crate) trust: Trust,
     /// The file that had this path before and is read to its end first.
     pub(crate) after: Option<FileId>,
@@ -74,6 +76,7 @@ impl TrackedFile {
             partial: None,
             len: 0,
             end_len: None,
+            ended: None,
             trust: Trust::default(),
             after: None,
             sighted: 0,
@@ -92,12 +95,13 @@ impl TrackedFile {
         self.handle = None;
     }
 
-    /// Whether reading may give something, judging by its length.
+    /// Whether reading may give something, judging by its length and time of change.
     pub(crate) fn may_have_more(&self) -> bool {
-        if self.end_len == Some(self.len) {
-            return false;
-        }
-        if self.place.gzip { self.place.raw_len != self.len } else { self.place.offset < self.len }
+        let read = if self.place.gzip { self.place.raw_len } else { self.place.offset };
+        let all_read = if self.place.gzip { read == self.len } else { read >= self.len };
+        // A line without end may be rewritten with as many bytes.
+        let seen = self.end_len == Some(self.len) && self.ended.is_some_and(|at| self.trust.is_old_at(at));
+        !all_read && !seen
     }
 
     /// Bytes of it that were not read, where that is known.
@@ -182,10 +186,12 @@ impl Trust {
     }
 
     fn is_settled(&self) -> bool {
-        match (self.since, self.verified) {
-            (Some(since), Some(verified)) => verified.duration_since(since) >= TICK,
-            _ => false,
-        }
+        self.verified.is_some_and(|at| self.is_old_at(at))
+    }
+
+    /// Whether the file as it is now was so for at least a tick before `at`.
+    fn is_old_at(&self, at: Instant) -> bool {
+        self.since.is_some_and(|since| at.saturating_duration_since(since) >= TICK)
     }
 }
 

@@ -11,6 +11,8 @@ pub struct FilesConfig {
     /// `*`, `?` and `[…]` within a name, `**` for directories at any depth. A wildcard matches no name that begins with
     /// a dot. Links are followed; a file that is reached by several names is read once.
     pub path: String,
+    /// Further paths of the same forms.
+    pub more_paths: Vec<String>,
     /// Whether to wait for more data and more files. Otherwise the source ends at the end of the last file.
     pub follow: bool,
     /// What a line is.
@@ -43,6 +45,7 @@ impl FilesConfig {
     pub fn new(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
+            more_paths: Vec::new(),
             follow: false,
             lines: Lines::Value,
             poll_interval: Duration::from_secs(1),
@@ -52,9 +55,14 @@ impl FilesConfig {
         }
     }
 
+    /// All paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.path).chain(self.more_paths.iter().map(String::as_str))
+    }
+
     /// Checks the bounds.
     pub(crate) fn validate(&self) -> Result<()> {
-        if self.path.is_empty() {
+        if self.paths().any(str::is_empty) {
             return Err(Error::fatal("the file source has no path: name a file, a directory or a glob"));
         }
         if !(4 << 10..=64 << 20).contains(&self.chunk_bytes) {

@@ -50,8 +50,40 @@ impl Sighting {
 pub(crate) struct Found {
     pub(crate) files: BTreeMap<PathBuf, Metadata>,
     pub(crate) problems: Vec<(PathBuf, io::Error)>,
+    /// Paths of the config that name no file.
+    pub(crate) empty: Vec<PathBuf>,
     /// Directories on the way, against loops of links.
     visited: HashSet<(Identity, usize)>,
+}
+
+/// All paths of a source.
+#[derive(Debug)]
+pub(crate) struct Searches(Vec<Search>);
+
+impl Searches {
+    /// Understands every path.
+    pub(crate) fn parse<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        Ok(Self(paths.into_iter().map(Search::parse).collect::<Result<_>>()?))
+    }
+
+    /// Whether looking costs a few files' metadata and not a walk.
+    pub(crate) fn is_cheap(&self) -> bool {
+        self.0.len() <= 16 && self.0.iter().all(Search::is_cheap)
+    }
+
+    /// Looks for files; one that several paths name is found once.
+    pub(crate) fn run(&self) -> Found {
+        let mut all = Found::default();
+        for search in &self.0 {
+            let found = search.run();
+            if found.files.is_empty() && found.problems.is_empty() {
+                all.empty.push(search.path.clone());
+            }
+            all.files.extend(found.files);
+            all.problems.extend(found.problems);
+        }
+        all
+    }
 }
 
 impl Search {
@@ -84,7 +116,7 @@ impl Search {
     }
 
     /// Whether looking costs one file's metadata and not a walk.
-    pub(crate) fn is_cheap(&self) -> bool {
+    fn is_cheap(&self) -> bool {
         self.glob.is_none() && !self.path.is_dir()
     }
 

@@ -11,7 +11,7 @@ use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBat
 use crate::files::ack;
 use crate::files::catalog::{Catalog, FileId, Phase};
 use crate::files::config::FilesConfig;
-use crate::files::discovery::Search;
+use crate::files::discovery::Searches;
 use crate::files::input::Input;
 use crate::files::lines::Cutter;
 use crate::files::position::FilePosition;
@@ -23,7 +23,7 @@ const READING_MAX: usize = 16;
 #[derive(Debug)]
 pub struct FileSource {
     pub(super) config: FilesConfig,
-    pub(super) search: Search,
+    pub(super) search: Searches,
     pub(super) catalog: Catalog,
     /// Files to be read, in order.
     pending: VecDeque<FileId>,
@@ -47,7 +47,7 @@ impl FileSource {
     pub fn new(config: FilesConfig) -> Result<Self> {
         config.validate()?;
         Ok(Self {
-            search: Search::parse(&config.path)?,
+            search: Searches::parse(config.paths())?,
             cutter: Cutter::new(config.lines, config.max_record_bytes),
             config,
             catalog: Catalog::default(),
@@ -138,9 +138,10 @@ impl FileSource {
             }
             let handle = file.input.as_ref().map(Input::file).or(file.handle.as_ref());
             let Some(Ok(metadata)) = handle.map(std::fs::File::metadata) else { continue };
-            // The signature may be newer than the last read, which `end_len` tells; the length may be as it was, which
-            // the signature tells.
-            let changed = file.end_len != Some(metadata.len()) || file.trust.would_change(&metadata);
+            // What was last seen may be newer than the last read.
+            let changed = file.end_len != Some(metadata.len())
+                || file.trust.would_change(&metadata)
+                || file.may_have_more();
             let renamed = file.sighted == self.discoveries
                 && !std::fs::metadata(&file.place.path).is_ok_and(|at_path| {
                     crate::files::position::Identity::of(&at_path) == file.place.identity

@@ -21,12 +21,12 @@ impl FileSource {
     pub(super) fn discover(&mut self) -> Result<()> {
         self.discoveries += 1;
         self.discovered = Some(Instant::now());
-        let Found { files, problems, .. } = self.search.run();
+        let Found { files, problems, empty, .. } = self.search.run();
         self.tell_problems(problems)?;
-        if files.is_empty() && !self.config.follow {
+        if let Some(path) = empty.first().filter(|_| !self.config.follow) {
             return Err(Error::fatal(format!(
                 "no file matches {:?}; correct the path, or set follow: true to wait for files",
-                self.config.path
+                path.display().to_string()
             )));
         }
         let sightings = self

@@ -241,6 +241,15 @@ fn nothing_to_read_is_fatal_in_a_bounded_run_only() {
     let error = block_on(FileSource::new(config.clone()).unwrap().open(&[])).unwrap_err();
     assert_eq!(error.kind(), Kind::Fatal);
     assert!(error.to_string().contains("*.jsonl"), "{error}");
+    // Also if another path has files.
+    write(&dir.path().join("b"), b"1\n");
+    let two =
+        FilesConfig { more_paths: vec![dir.path().join("b").to_str().unwrap().to_owned()], ..config.clone() };
+    let error = block_on(FileSource::new(two.clone()).unwrap().open(&[])).unwrap_err();
+    assert!(error.to_string().contains("*.jsonl"), "{error}");
+    let mut source = FileSource::new(FilesConfig { follow: true, ..two }).unwrap();
+    block_on(source.open(&[])).unwrap();
+    assert!(matches!(block_on(source.next(BUDGET)).unwrap(), Next::Batch(_)));
     let mut source = FileSource::new(FilesConfig { follow: true, ..config }).unwrap();
     block_on(source.open(&[])).unwrap();
     assert!(matches!(block_on(source.next(BUDGET)).unwrap(), Next::Idle));
@@ -269,4 +278,32 @@ fn broken_positions_and_globs_are_refused() {
     let mut source = FileSource::new(following(dir.path(), "*")).unwrap();
     let positions = [(PartitionId::new("a#1:1:0"), Position(vec![7]))];
     assert_eq!(block_on(source.open(&positions)).unwrap_err().kind(), Kind::Fatal);
+}
+
+/// A followed file that was shortened and renamed between two looks was taken for a new file at its new name, while the
+/// open handle of the old one saw the shortening too: its lines came from both.
+#[test]
+fn a_file_that_was_truncated_and_renamed_comes_once_more_only() {
+    let mut world = World::new(|d| following(d, "*.jsonl"), &[("a.jsonl", b"1\n2\n")]);
+    assert_eq!(world.drain().len(), 2);
+    let file = fs::OpenOptions::new().write(true).open(world.path("a.jsonl")).unwrap();
+    file.set_len(2).unwrap();
+    fs::rename(world.path("a.jsonl"), world.path("b.jsonl")).unwrap();
+    assert_eq!(world.lines(), ["1"]);
+    assert_eq!(world.codes(), ["file_truncated"]);
+    assert_eq!(world.lines(), [""; 0]);
+}
+
+/// An unfinished line that was shortened and finished within one tick of the file system's clock left the file with the
+/// length and time that it had: the finished line was never read.
+#[test]
+fn an_unfinished_line_may_be_finished_without_a_longer_file() {
+    for round in 0..50 {
+        let mut world = World::new(|d| following(d, "a"), &[("a", b"1\nab")]);
+        assert_eq!(world.lines(), ["1"]);
+        let file = fs::OpenOptions::new().write(true).open(world.path("a")).unwrap();
+        file.set_len(3).unwrap();
+        world.append("a", b"\n");
+        assert_eq!(world.lines(), ["a"], "round {round}");
+    }
 }

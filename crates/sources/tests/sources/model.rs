@@ -198,7 +198,9 @@ proptest! {
         model.apply(&Operation::Crash)?;
         model.apply(&Operation::Drain)?;
         model.apply(&Operation::Drain)?;
-        if !operations.iter().any(|o| matches!(o, Operation::Truncate { .. })) {
+        // What the source has learnt about names since a file's last record is not in the checkpoint: a copy that then
+        // took the name's place is another file to the next process.
+        if !operations.iter().any(|o| matches!(o, Operation::Truncate { .. } | Operation::Copy { .. })) {
             prop_assert_eq!(before, model.delivered);
         }
     }
