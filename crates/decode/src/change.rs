@@ -45,7 +45,22 @@ pub(crate) struct Parts {
     pub(crate) old_key: Option<Key>,
     pub(crate) new_key: Option<Key>,
     /// For the next row that looks like this one.
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) shape: Option<Arc<Shape>>,
+}
+
+impl Parts {
+    /// Those of an event without row and key.
+    pub(crate) fn empty(schema: Arc<RowSchema>) -> Self {
+        Self {
+            schema,
+            row: Row::default(),
+            before: None,
+            key: None,
+            old_key: None,
+            new_key: None,
+            shape: None,
+        }
+    }
 }
 
 /// The buffers that reading rows needs.
@@ -163,7 +178,7 @@ fn read(
         key,
         old_key: key_of(shape, &change.old_key, ctx, scratch)?,
         new_key: key_of(shape, &change.new_key, ctx, scratch)?,
-        shape: shape.clone(),
+        shape: Some(shape.clone()),
     })
 }
 

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use millstream_core::decoder::{Control, ControlKind, DecodeNotice, Refusal};
-use millstream_core::{Decoded, Decoder, Event, Facts, Op, Record};
+use millstream_core::{Decoded, Decoder, Event, Facts, Op, Record, RowBuilder, TableName};
 
 use crate::change::{Bench, Change, Parts, assemble, configured_key};
 use crate::embedded::Embedded;
-use crate::envelope::{Envelope, Flaw, Image, Which};
+use crate::envelope::{Envelope, Flaw, Image, Shortcuts, Which};
 use crate::frame::{Framed, PartitionHash, Wrapper, invalid, is_wrapped, open, rescanned};
 use crate::key::{key_fields, key_of};
 use crate::options::Options;
@@ -30,23 +30,81 @@ const RECENT_MAX: usize = 16;
 pub(crate) struct Debezium {
     options: Arc<Options>,
     bench: Bench,
-    before: millstream_core::RowBuilder,
+    before: RowBuilder,
     tables: Tables,
     embedded: Embedded,
     recent: Vec<Arc<Shape>>,
     partition: PartitionHash,
 }
 
-/// What was read with guessed shapes while the envelope was scanned.
-#[derive(Debug, Default)]
+/// What was read with guessed shapes while the envelope was scanned: places in the list of recent shapes.
+#[derive(Debug, Default, Clone, Copy)]
 struct Guess {
-    before: Option<Arc<Shape>>,
-    after: Option<Arc<Shape>>,
+    before: Option<usize>,
+    after: Option<usize>,
+}
+
+/// Reads rows and source blocks as the last ones of their kind were read.
+struct Guesser<'d> {
+    bench: &'d mut Bench,
+    before: &'d mut RowBuilder,
+    tables: &'d Tables,
+    recent: &'d [Arc<Shape>],
+    keep_before: bool,
+    facts: u64,
+    guess: Guess,
+}
+
+impl<'a> Shortcuts<'a> for Guesser<'_> {
+    #[inline]
+    fn image(&mut self, which: Which, before: bool, cur: &mut Cursor<'a>) -> bool {
+        let Some(at) = self.recent.iter().position(|s| s.facts == self.facts && s.begins_at(cur)) else {
+            return false;
+        };
+        let shape = &self.recent[at];
+        let ctx = &mut self.bench.ctx;
+        let mut ahead = cur.clone();
+        let result = match which {
+            Which::Before if self.keep_before => {
+                // Kept only if it turns out to be a full image, which holds no placeholders.
+                ctx.detect = false;
+                self.before.clear();
+                shape.read(&mut ahead, ctx, self.before)
+            }
+            Which::Before => shape.pass(&mut ahead),
+            Which::After => {
+                ctx.detect = !before && self.tables.get(shape.table).is_some_and(|t| !t.full_identity);
+                self.bench.row.clear();
+                shape.read(&mut ahead, ctx, &mut self.bench.row)
+            }
+        };
+        if result.is_err() {
+            ctx.notes.clear();
+            return false;
+        }
+        *cur = ahead;
+        match which {
+            Which::Before => self.guess.before = Some(at),
+            Which::After => self.guess.after = Some(at),
+        }
+        true
+    }
+
+    #[inline]
+    fn source(&mut self, cur: &mut Cursor<'a>) -> Option<Source<'a>> {
+        let table = match self.guess.after.or(self.guess.before) {
+            Some(at) => self.tables.get(self.recent[at].table),
+            None => self.tables.last(),
+        };
+        table?.template()?.read(cur)
+    }
 }
 
 impl Decoder for Debezium {
     fn decode(&mut self, record: &Record<'_>, out: &mut Vec<Decoded>) {
-        out.push(self.record(record).unwrap_or_else(Decoded::Dead));
+        if let Err(refusal) = self.record(record, out) {
+            out.push(Decoded::Dead(refusal));
+        }
     }
 
     fn notices(&mut self) -> Vec<DecodeNotice> {
@@ -59,7 +117,7 @@ impl Debezium {
         Self {
             bench: Bench::new(options.clone()),
             options,
-            before: millstream_core::RowBuilder::new(),
+            before: RowBuilder::new(),
             tables: Tables::default(),
             embedded: Embedded::default(),
             recent: Vec::new(),
@@ -67,45 +125,49 @@ impl Debezium {
         }
     }
 
-    fn record(&mut self, record: &Record<'_>) -> Result<Decoded, Refusal> {
+    fn record(&mut self, record: &Record<'_>, out: &mut Vec<Decoded>) -> Result<(), Refusal> {
         let text = match open(record, &self.options)? {
-            Framed::Control(control) => return Ok(Decoded::Control(control)),
+            Framed::Control(control) => {
+                out.push(Decoded::Control(control));
+                return Ok(());
+            }
             Framed::Object(text) => text,
         };
         let mut cur = Cursor::new(text, 0);
         cur.space();
-        let mut guess = Guess::default();
-        let mut facts = 0;
-        let envelope = if is_wrapped(&cur) {
-            match self.wrapped(&mut cur, &mut facts, &mut guess)? {
-                Some(envelope) => envelope,
-                None => {
-                    let control = Control { kind: ControlKind::Tombstone, ts_ms: None };
-                    return Ok(Decoded::Control(control));
-                }
-            }
-        } else {
-            self.envelope(&mut cur, 0, &mut guess)?
-        };
+        if !is_wrapped(&cur) {
+            let (envelope, guess) = self.envelope(&mut cur, 0)?;
+            cur.end()?;
+            return self.judge(record, &envelope, 0, guess, out);
+        }
+        let (mut facts, mut found, mut flaw) = (0, None, None);
+        self.wrapped(&mut cur, &mut facts, &mut found, &mut flaw)?;
         cur.end()?;
-        self.judge(record, envelope, facts, &guess)
+        match (flaw, found) {
+            (Some(flaw), _) => Err(invalid(flaw, None)),
+            (None, Some((envelope, guess))) => self.judge(record, &envelope, facts, guess, out),
+            (None, None) => {
+                out.push(Decoded::Control(Control { kind: ControlKind::Tombstone, ts_ms: None }));
+                Ok(())
+            }
+        }
     }
 
-    /// Reads a wrapper; `None` if its payload is null.
+    /// Reads a wrapper; nothing is found if its payload is null.
+    #[inline]
     fn wrapped<'a>(
         &mut self,
         cur: &mut Cursor<'a>,
         facts: &mut u64,
-        guess: &mut Guess,
-    ) -> Result<Option<Envelope<'a>>, Refusal> {
-        let mut flaw = None;
-        let mut found = None;
+        found: &mut Option<(Envelope<'a>, Guess)>,
+        flaw: &mut Option<Flaw>,
+    ) -> Result<(), ScanError> {
         let mut not_object = false;
         // Both closures need the decoder, one after the other.
         let this = std::cell::RefCell::new((self, facts));
         Wrapper::walk(
             cur,
-            &mut flaw,
+            flaw,
             |cur| {
                 let (this, facts) = &mut *this.borrow_mut();
                 **facts = this.embedded.take(cur)?;
@@ -114,7 +176,7 @@ impl Debezium {
             |cur| {
                 let (this, facts) = &mut *this.borrow_mut();
                 match cur.byte() {
-                    b'{' => found = Some(this.envelope(cur, **facts, guess)?),
+                    b'{' => *found = Some(this.envelope(cur, **facts)?),
                     b'n' => cur.literal("null")?,
                     _ => {
                         not_object = true;
@@ -124,94 +186,68 @@ impl Debezium {
                 Ok(())
             },
         )?;
-        if flaw.is_none() && not_object {
-            flaw = Some(Flaw::new("not_an_object", "payload must be an object or null"));
+        if not_object {
+            Flaw::note(flaw, || Flaw::new("not_an_object", "payload must be an object or null"));
         }
-        match (flaw, found) {
-            (Some(flaw), Some(mut envelope)) => {
-                envelope.flaw = Some(flaw);
-                Ok(Some(envelope))
-            }
-            (Some(flaw), None) => {
-                cur.end()?;
-                Err(invalid(flaw, None))
-            }
-            (None, None) => {
-                cur.end()?;
-                Ok(None)
-            }
-            (None, found) => Ok(found),
-        }
+        Ok(())
     }
 
     /// Scans an envelope, reading its images with the shapes that recent rows had.
     #[inline]
-    fn envelope<'a>(
-        &mut self,
-        cur: &mut Cursor<'a>,
-        facts: u64,
-        guess: &mut Guess,
-    ) -> Result<Envelope<'a>, ScanError> {
+    fn envelope<'a>(&mut self, cur: &mut Cursor<'a>, facts: u64) -> Result<(Envelope<'a>, Guess), ScanError> {
         let Self { bench, before, tables, recent, options, .. } = self;
         bench.ctx.notes.clear();
         bench.ctx.expanded = 0;
-        Envelope::read(cur, |which, envelope, cur| {
-            let Some(at) = recent.iter().position(|s| s.facts == facts && s.begins_at(cur)) else {
-                return false;
-            };
-            recent[..=at].rotate_right(1);
-            let shape = &recent[0];
-            let mut ahead = cur.clone();
-            let result = match which {
-                Which::Before if options.keep_before => {
-                    // Kept only if it turns out to be a full image, which holds no placeholders.
-                    bench.ctx.detect = false;
-                    before.clear();
-                    shape.read(&mut ahead, &mut bench.ctx, before)
-                }
-                Which::Before => shape.pass(&mut ahead),
-                Which::After => {
-                    let full = tables.get(shape.table).is_none_or(|t| t.full_identity);
-                    bench.ctx.detect = !full && envelope.before.object.is_none();
-                    bench.row.clear();
-                    shape.read(&mut ahead, &mut bench.ctx, &mut bench.row)
-                }
-            };
-            if result.is_err() {
-                bench.ctx.notes.clear();
-                return false;
-            }
-            *cur = ahead;
-            let slot = if which == Which::Before { &mut guess.before } else { &mut guess.after };
-            *slot = Some(shape.clone());
-            true
-        })
+        let keep_before = options.keep_before;
+        let guess = Guess::default();
+        let mut guesser = Guesser { bench, before, tables, recent, keep_before, facts, guess };
+        let envelope = Envelope::read(cur, &mut guesser)?;
+        Ok((envelope, guesser.guess))
     }
 
     /// Decides what a scanned envelope is.
-    fn judge(
+    #[inline]
+    fn judge<'a>(
         &mut self,
-        record: &Record<'_>,
-        mut envelope: Envelope<'_>,
+        record: &Record<'a>,
+        envelope: &Envelope<'a>,
         facts: u64,
-        guess: &Guess,
-    ) -> Result<Decoded, Refusal> {
-        if let Some(flaw) = envelope.flaw.take() {
-            return Err(invalid(flaw, envelope.source.as_ref().and_then(table_text)));
+        guess: Guess,
+        out: &mut Vec<Decoded>,
+    ) -> Result<(), Refusal> {
+        if let Some(flaw) = &envelope.flaw {
+            return Err(invalid(flaw.clone(), self.qualified(envelope)));
         }
         if let Some(kind) = envelope.control() {
-            return Ok(Decoded::Control(Control { kind, ts_ms: envelope.control_ts_ms() }));
+            out.push(Decoded::Control(Control { kind, ts_ms: envelope.control_ts_ms() }));
+            return Ok(());
         }
         let Some(source) = &envelope.source else {
             let name = if envelope.op.is_some() { "source" } else { "op" };
             return Err(invalid(Flaw::new("missing_field", format!("{name} is missing")), None));
         };
-        let table = self.table(source).map_err(|flaw| invalid(flaw, None))?;
-        let result = self.event(record, &envelope, source, table, facts, guess);
+        let table = self.table(source, envelope.source_json).map_err(|flaw| invalid(flaw, None))?;
+        let result = self.event(record, envelope, source, table, facts, guess, out);
         result.map_err(|flaw| invalid(flaw, self.tables.get(table).map(|t| t.qualified.clone())))
     }
 
-    fn table(&mut self, source: &Source<'_>) -> Result<usize, Flaw> {
+    /// `schema.table`, for a refusal.
+    #[cold]
+    fn qualified(&self, envelope: &Envelope<'_>) -> Option<String> {
+        let source = envelope.source.as_ref()?;
+        if let Some((_, table)) = source.known {
+            return self.tables.get(table).map(|t| t.qualified.clone());
+        }
+        let part = |text: Option<Str<'_>>| text.map(Str::decode).unwrap_or_default().into_owned();
+        let name = TableName::new(&part(source.db), &part(source.schema), &part(source.table));
+        (!name.table.is_empty()).then(|| name.qualified())
+    }
+
+    #[inline]
+    fn table(&mut self, source: &Source<'_>, json: &str) -> Result<usize, Flaw> {
+        if let Some((_, table)) = source.known {
+            return Ok(table);
+        }
         let missing = || Flaw::new("missing_field", "source.table is missing");
         let table = source.table.ok_or_else(missing)?.decode();
         if table.is_empty() {
@@ -219,97 +255,110 @@ impl Debezium {
         }
         let db = source.db.map(Str::decode).unwrap_or_default();
         let schema = source.schema.map(Str::decode).unwrap_or_default();
-        Ok(self.tables.index((&db, &schema, &table), source.connector(), &self.options))
+        let connector = source.connector();
+        let index = self.tables.index((&db, &schema, &table), connector, &self.options);
+        if let Some(table) = self.tables.get_mut(index) {
+            table.learn_template(json, connector, index);
+        }
+        Ok(index)
     }
 
-    fn event(
+    #[expect(clippy::too_many_arguments, reason = "an event is made of all of them")]
+    #[inline]
+    fn event<'a>(
         &mut self,
-        record: &Record<'_>,
-        envelope: &Envelope<'_>,
+        record: &Record<'a>,
+        envelope: &Envelope<'a>,
         source: &Source<'_>,
         table: usize,
         facts: u64,
-        guess: &Guess,
-    ) -> Result<Decoded, Flaw> {
+        guess: Guess,
+        out: &mut Vec<Decoded>,
+    ) -> Result<(), Flaw> {
         let missing = |name: &str| Flaw::new("missing_field", format!("{name} is missing"));
         let op = op_named(envelope.op.ok_or_else(|| missing("op"))?)?;
         let ts_ms = source.ts_ms.ok_or_else(|| missing("source.ts_ms"))?;
         let place = source.place(self.options.incarnation, op == Op::Read)?;
-        let known = self.tables.get(table).ok_or_else(|| Flaw::new("internal", "the table is unknown"))?;
+        let known = self.tables.get(table).ok_or_else(unknown_table)?;
         if known.filtered {
-            return Ok(Decoded::Control(Control { kind: ControlKind::Filtered, ts_ms: Some(ts_ms) }));
+            out.push(Decoded::Control(Control { kind: ControlKind::Filtered, ts_ms: Some(ts_ms) }));
+            return Ok(());
         }
         let (parts, full_before) = if op == Op::Truncate {
-            (None, false)
+            (Parts::empty(known.empty.clone()), false)
         } else {
-            let (parts, full) = self.parts(record, envelope, op, table, facts, guess)?;
-            (Some(parts), full)
+            self.parts(record, envelope, op, table, facts, guess)?
         };
-        let empty = || self.tables.get(table).map(|t| t.empty.clone());
         let keep = self.options.keep_source;
         let transaction = envelope.transaction_id();
-        let facts = Facts {
-            ts_ms: Some(ts_ms),
-            ts_us: Some(source.ts_us.unwrap_or(ts_ms.saturating_mul(1_000))),
-            lsn: place.lsn,
-            transaction_id: source.transaction_id(transaction.as_deref()),
-            snapshot: source.snapshot,
-            processed_ts_ms: envelope.ts_ms,
-            processed_ts_us: envelope.ts_us.or(envelope.ts_ms.map(|ms| ms.saturating_mul(1_000))),
-            source_json: keep.then(|| envelope.source_json.into()),
-            transaction_json: envelope.transaction.filter(|_| keep).map(Into::into),
-        };
-        let (schema, row, before, key, old_key, new_key) = match parts {
-            Some(p) => (p.schema, p.row, p.before, p.key, p.old_key, p.new_key),
-            None => {
-                let schema = empty().ok_or_else(|| Flaw::new("internal", "the table is unknown"))?;
-                (schema, millstream_core::Row::default(), None, None, None, None)
-            }
-        };
-        Ok(Decoded::Event(Event {
-            schema,
+        out.push(Decoded::Event(Event {
+            schema: parts.schema,
             op,
-            key,
-            old_key,
-            new_key,
+            key: parts.key,
+            old_key: parts.old_key,
+            new_key: parts.new_key,
             order: place.order,
             p_known: place.p_known,
             id: place.id,
-            row,
-            before,
+            row: parts.row,
+            before: parts.before,
             full_before,
-            facts,
+            facts: Facts {
+                ts_ms: Some(ts_ms),
+                ts_us: Some(source.ts_us.unwrap_or(ts_ms.saturating_mul(1_000))),
+                lsn: place.lsn,
+                transaction_id: source.transaction_id(transaction.as_deref()),
+                snapshot: source.snapshot,
+                processed_ts_ms: envelope.ts_ms,
+                processed_ts_us: envelope.ts_us.or(envelope.ts_ms.map(|ms| ms.saturating_mul(1_000))),
+                source_json: keep.then(|| envelope.source_json.into()),
+                transaction_json: envelope.transaction.filter(|_| keep).map(Into::into),
+            },
             origin: self.partition.origin(record),
             record: 0,
-        }))
+        }));
+        Ok(())
     }
 
     /// Row and keys, and whether the before-image is known to be full.
-    fn parts(
+    #[inline]
+    fn parts<'a>(
         &mut self,
-        record: &Record<'_>,
-        envelope: &Envelope<'_>,
+        record: &Record<'a>,
+        envelope: &Envelope<'a>,
         op: Op,
         table: usize,
         facts: u64,
-        guess: &Guess,
+        guess: Guess,
     ) -> Result<(Parts, bool), Flaw> {
-        let known = self.tables.get(table).ok_or_else(|| Flaw::new("internal", "the table is unknown"))?;
-        let configured = known.key.clone();
-        let key = if configured.is_some() { Vec::new() } else { key_fields(record.key()) };
-        let keyless = configured.as_ref().map_or(key.is_empty(), |columns| columns.is_empty());
+        let known = self.tables.get(table).ok_or_else(unknown_table)?;
+        let configured = known.key.is_some();
+        let key = if configured { Vec::new() } else { key_fields(record.key()) };
+        let keyless = known.key.as_ref().map_or(key.is_empty(), |columns| columns.is_empty());
         // PostgreSQL sends a before-image with an update only under REPLICA IDENTITY FULL, and can delete rows of
         // keyless tables only then.
         let shown = envelope.before.object.is_some() && (op == Op::Update || (op == Op::Delete && keyless));
         let full = known.full_identity || shown;
         let detect = !(known.full_identity || (op == Op::Update && shown));
         let (old_key, new_key) = key_headers(record);
-        let guessed = self.fits(envelope, op, table, facts, guess, configured.is_some(), &key);
-        if let Some(shape) = guessed.filter(|_| self.bench.ctx.detect == detect) {
+        let guessed = self.fits(envelope, op, table, facts, guess, configured, &key);
+        if let Some(at) = guessed.filter(|_| self.bench.ctx.detect == detect) {
             let kept = guess.before.is_some() && self.options.keep_before;
-            let parts = self.finish(shape, configured.is_some(), kept, (&key, &old_key, &new_key))?;
+            let parts = self.finish(at, configured, kept, (&key, &old_key, &new_key))?;
             return Ok((parts, full));
         }
+        self.slowly(Slow { record, envelope, op, table, facts, full, detect }, key, old_key, new_key)
+    }
+
+    /// The same without a guess.
+    #[inline(never)]
+    fn slowly<'a>(
+        &mut self,
+        Slow { record, envelope, op, table, facts, full, detect }: Slow<'a, '_>,
+        key: Vec<RowField<'a>>,
+        old_key: Vec<RowField<'a>>,
+        new_key: Vec<RowField<'a>>,
+    ) -> Result<(Parts, bool), Flaw> {
         let (image, name) = match op {
             Op::Delete => (&envelope.before, "before"),
             _ => (&envelope.after, "after"),
@@ -341,31 +390,31 @@ impl Debezium {
         let Self { recent, tables, .. } = self;
         recent.retain(|s| s.table != table || tables.get(table).is_some_and(|t| t.holds(s)));
         let parts = result?;
-        if parts.shape.plain && !recent.iter().any(|s| Arc::ptr_eq(s, &parts.shape)) {
-            recent.insert(0, parts.shape.clone());
+        if let Some(shape) = parts.shape.as_ref().filter(|shape| shape.plain)
+            && !recent.iter().any(|s| Arc::ptr_eq(s, shape))
+        {
+            recent.insert(0, shape.clone());
             recent.truncate(RECENT_MAX);
         }
         Ok((parts, full))
     }
 
-    /// The guessed shape, if everything that was read with it holds for this event.
+    /// The place of the guessed shape, if everything that was read with it holds for this event.
     #[expect(clippy::too_many_arguments, reason = "each is one fact to compare with the guess")]
-    fn fits<'g>(
+    #[inline]
+    fn fits(
         &self,
         envelope: &Envelope<'_>,
         op: Op,
         table: usize,
         facts: u64,
-        guess: &'g Guess,
+        guess: Guess,
         configured: bool,
         key: &[RowField<'_>],
-    ) -> Option<&'g Arc<Shape>> {
-        let shape = guess.after.as_ref()?;
-        let before = match (&envelope.before.object, &guess.before) {
-            (None, _) => true,
-            (Some(_), Some(before)) => Arc::ptr_eq(before, shape),
-            (Some(_), None) => false,
-        };
+    ) -> Option<usize> {
+        let at = guess.after?;
+        let shape = self.recent.get(at)?;
+        let before = envelope.before.object.is_none() || guess.before == Some(at);
         let keyed = configured
             || (shape.schema.key.len() == key.len()
                 && shape.schema.key_names().zip(key).all(|(name, field)| field.name.is(name)));
@@ -375,20 +424,29 @@ impl Debezium {
             && shape.plain
             && before
             && keyed;
-        fits.then_some(shape)
+        fits.then_some(at)
     }
 
     /// Completes an event whose row was read by the guess.
+    #[inline]
     fn finish(
         &mut self,
-        shape: &Arc<Shape>,
+        at: usize,
         configured: bool,
         kept: bool,
         (key, old_key, new_key): (&[RowField<'_>], &[RowField<'_>], &[RowField<'_>]),
     ) -> Result<Parts, Flaw> {
+        // Tables take turns; the one at hand is looked for first next time.
+        self.recent[..=at].rotate_right(1);
+        let shape = &self.recent[0];
         let Bench { ctx, row, key: scratch } = &mut self.bench;
         let before = kept.then(|| Box::new(self.before.finish()));
         let row = row.finish();
+        if !ctx.notes.is_empty()
+            && let Some(table) = self.tables.get_mut(shape.table)
+        {
+            table.count(shape, &mut ctx.notes);
+        }
         let refused = |_| {
             Flaw::new(
                 "missing_key",
@@ -400,22 +458,32 @@ impl Debezium {
         } else {
             key_of(shape, key, ctx, scratch)
         };
-        let parts = Parts {
+        Ok(Parts {
             schema: shape.schema.clone(),
             row,
             before,
             key: key.map_err(refused)?,
             old_key: key_of(shape, old_key, ctx, scratch).map_err(refused)?,
             new_key: key_of(shape, new_key, ctx, scratch).map_err(refused)?,
-            shape: shape.clone(),
-        };
-        if !ctx.notes.is_empty()
-            && let Some(table) = self.tables.get_mut(shape.table)
-        {
-            table.count(shape, &mut ctx.notes);
-        }
-        Ok(parts)
+            shape: None,
+        })
     }
+}
+
+/// What decides how an event is read without a guess.
+struct Slow<'a, 'e> {
+    record: &'e Record<'a>,
+    envelope: &'e Envelope<'a>,
+    op: Op,
+    table: usize,
+    facts: u64,
+    full: bool,
+    detect: bool,
+}
+
+#[cold]
+fn unknown_table() -> Flaw {
+    Flaw::new("internal", "the table is unknown")
 }
 
 /// The members of an image that is there.
@@ -456,11 +524,4 @@ fn op_named(op: Str<'_>) -> Result<Op, Flaw> {
         "t" => Ok(Op::Truncate),
         _ => Err(Flaw::new("unknown_op", "op is none of r, c, u, d, t, m")),
     }
-}
-
-/// `schema.table`, for a refusal.
-fn table_text(source: &Source<'_>) -> Option<String> {
-    let part = |text: Option<Str<'_>>| text.map(Str::decode).unwrap_or_default().into_owned();
-    let name = millstream_core::TableName::new(&part(source.db), &part(source.schema), &part(source.table));
-    (!name.table.is_empty()).then(|| name.qualified())
 }

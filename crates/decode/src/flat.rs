@@ -12,7 +12,7 @@ use millstream_core::{Body, Decoded, Decoder, Event, Facts, Op, Record};
 use crate::change::{Bench, Change, assemble};
 use crate::debezium::key_headers;
 use crate::embedded::Embedded;
-use crate::envelope::{Envelope, Flaw};
+use crate::envelope::{Envelope, Flaw, NoShortcuts};
 use crate::frame::{Framed, PartitionHash, Wrapper, control, invalid, is_wrapped, open};
 use crate::key::key_fields;
 use crate::options::{FlatOptions, Options};
@@ -302,7 +302,7 @@ impl Flat {
         let row = added.take(members, &self.options.flat).map_err(|flaw| invalid(flaw, None))?;
         added.take_headers(record, &self.options.flat);
         if !added.any() {
-            let envelope = Envelope::read(&mut payload, |_, _, _| false)?;
+            let envelope = Envelope::read(&mut payload, &mut NoShortcuts)?;
             if let Some(kind) = envelope.control() {
                 return Ok(Decoded::Control(Control { kind, ts_ms: envelope.control_ts_ms() }));
             }

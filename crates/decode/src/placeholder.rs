@@ -22,21 +22,22 @@ pub(crate) struct Placeholder {
     text: String,
     binary: [String; 4],
     uuid: String,
+    /// Bit n: some textual form has n bytes. All bits where a form is longer than the bits tell.
+    lengths: u128,
 }
 
 impl Placeholder {
     /// The forms of `text`.
     pub(crate) fn new(text: &str) -> Self {
-        Self {
-            text: text.to_owned(),
-            binary: [
-                BASE64_STANDARD.encode(text),
-                BASE64_URL_SAFE.encode(text),
-                BASE64_URL_SAFE_NO_PAD.encode(text),
-                text.bytes().map(|b| format!("{b:02x}")).collect(),
-            ],
-            uuid: name_uuid(text.as_bytes()),
-        }
+        let binary = [
+            BASE64_STANDARD.encode(text),
+            BASE64_URL_SAFE.encode(text),
+            BASE64_URL_SAFE_NO_PAD.encode(text),
+            text.bytes().map(|b| format!("{b:02x}")).collect(),
+        ];
+        let lengths = binary.iter().map(String::len).chain([text.len()]);
+        let lengths = lengths.map(|n| if n < 128 { 1u128 << n } else { u128::MAX }).fold(0, |a, b| a | b);
+        Self { text: text.to_owned(), binary, lengths, uuid: name_uuid(text.as_bytes()) }
     }
 
     /// Whether a string is the text itself.
@@ -51,7 +52,12 @@ impl Placeholder {
     }
 
     /// Whether a string of a column without type facts is it.
+    #[inline]
     pub(crate) fn is_any_text(&self, string: Str<'_>) -> bool {
+        let len = string.raw.len().min(127);
+        if self.lengths >> len & 1 == 0 && !string.escaped {
+            return false;
+        }
         self.is_text(string) || (!string.escaped && self.binary.iter().any(|form| form == string.raw))
     }
 

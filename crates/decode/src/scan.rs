@@ -189,11 +189,13 @@ impl<'a> Cursor<'a> {
     /// Passes `token` if it stands here.
     #[inline(always)]
     pub(crate) fn eat(&mut self, token: &[u8]) -> bool {
-        let found = self.text.as_bytes().get(self.at..).is_some_and(|rest| rest.starts_with(token));
-        if found {
-            self.at += token.len();
+        match self.text.as_bytes().get(self.at..self.at + token.len()) {
+            Some(text) if same(text, token) => {
+                self.at += token.len();
+                true
+            }
+            _ => false,
         }
-        found
     }
 
     /// Passes one byte.
@@ -320,6 +322,18 @@ impl<'a> Cursor<'a> {
     pub(crate) fn string(&mut self) -> Scan<Str<'a>> {
         self.expect(b'"')?;
         let start = self.at;
+        self.at = special(self.text.as_bytes(), start);
+        if self.byte() == b'"' {
+            let raw = self.since(start);
+            self.at += 1;
+            return Ok(Str { raw, escaped: false });
+        }
+        self.string_from(start)
+    }
+
+    /// The rest of a string that began at `start`, from an escape on.
+    #[inline(never)]
+    fn string_from(&mut self, start: usize) -> Scan<Str<'a>> {
         let mut escaped = false;
         loop {
             self.at = special(self.text.as_bytes(), self.at);
@@ -350,17 +364,14 @@ impl<'a> Cursor<'a> {
         if negative {
             self.at += 1;
         }
-        let first = self.at;
-        let mut n = 0u64;
-        while self.byte().is_ascii_digit() {
-            n = n.wrapping_mul(10).wrapping_add(u64::from(self.byte() - b'0'));
-            self.at += 1;
-        }
-        let digits = self.at - first;
-        if digits == 0 || (digits > 1 && self.text.as_bytes()[first] == b'0') {
+        let bytes = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        let (n, digits) = leading_digits(bytes);
+        if digits == 0 || (digits > 1 && bytes[0] == b'0') {
+            self.at += digits;
             return Err(self.fault(Fault::Number));
         }
-        if matches!(self.byte(), b'.' | b'e' | b'E') {
+        self.at += digits;
+        if matches!(bytes.get(digits), Some(b'.' | b'e' | b'E')) {
             return self.fraction(start);
         }
         // Eighteen digits cannot overflow; longer literals are rare enough to be parsed again.
@@ -369,6 +380,14 @@ impl<'a> Cursor<'a> {
         }
         let text = self.since(start);
         Ok(text.parse().map_or(Number::Text(text), Number::Int))
+    }
+
+    /// An unsigned integer of at most 19 digits.
+    #[inline]
+    pub(crate) fn unsigned(&mut self) -> Option<u64> {
+        let (n, digits) = leading_digits(self.text.as_bytes().get(self.at..)?);
+        self.at += digits;
+        (1..=19).contains(&digits).then_some(n)
     }
 
     fn fraction(&mut self, start: usize) -> Scan<Number<'a>> {
@@ -466,6 +485,57 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The digits at the front: their value (wrapping) and their number. Eight at a step, without a loop over the rest.
+#[inline(always)]
+fn leading_digits(bytes: &[u8]) -> (u64, usize) {
+    const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+    let mut rest = bytes;
+    let mut n = 0u64;
+    while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk) ^ 0x3030_3030_3030_3030;
+        // The top bit of each byte that is no digit: one that exceeds 9, or had its top bit set.
+        let odd = ((word & 0x7f7f_7f7f_7f7f_7f7f) + 0x7676_7676_7676_7676 | word) & 0x8080_8080_8080_8080;
+        if odd == 0 {
+            n = n.wrapping_mul(100_000_000).wrapping_add(eight_digits(word));
+            rest = tail;
+            continue;
+        }
+        let count = (odd.trailing_zeros() / 8) as usize;
+        if count > 0 {
+            // Shifted up, the digits have zeros before them instead of other text behind them.
+            let value = eight_digits(word << (8 * (8 - count)));
+            n = n.wrapping_mul(POWERS[count & 7]).wrapping_add(value);
+        }
+        return (n, bytes.len() - rest.len() + count);
+    }
+    while let Some((&digit @ b'0'..=b'9', tail)) = rest.split_first() {
+        n = n.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        rest = tail;
+    }
+    (n, bytes.len() - rest.len())
+}
+
+/// The number of eight decimal digits, the first in the lowest byte: pairs, then fours, then all.
+#[inline(always)]
+fn eight_digits(word: u64) -> u64 {
+    let pairs = word.wrapping_mul(2561) >> 8;
+    let fours = (pairs & 0x00ff_00ff_00ff_00ff).wrapping_mul(6_553_601) >> 16;
+    (fours & 0x0000_ffff_0000_ffff).wrapping_mul(42_949_672_960_001) >> 32
+}
+
+/// Equality of short texts of one length, without a call.
+#[inline(always)]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    match a.len() {
+        8..=16 => a.first_chunk::<8>() == b.first_chunk::<8>() && a.last_chunk::<8>() == b.last_chunk::<8>(),
+        4..=7 => a.first_chunk::<4>() == b.first_chunk::<4>() && a.last_chunk::<4>() == b.last_chunk::<4>(),
+        17..=32 => {
+            a.first_chunk::<16>() == b.first_chunk::<16>() && a.last_chunk::<16>() == b.last_chunk::<16>()
+        }
+        _ => a == b,
+    }
+}
+
 /// The first byte at or after `at` that ends or interrupts a string: `"`, `\` or a control character. Eight bytes a
 /// step; in each of the three tests only the lowest hit is exact, and only the lowest is used.
 #[inline(always)]
@@ -557,6 +627,18 @@ mod tests {
         let text = cursor.string().unwrap();
         assert!(text.escaped);
         assert_eq!(text.decode(), "a\"\\/\u{8}\u{c}\n\r\tü\u{1f69a}€");
+    }
+
+    #[test]
+    fn digits_are_counted_wherever_they_end() {
+        let digits = "1234567890123456789";
+        for len in 0..=19 {
+            for behind in ["", ",", ",\"ts_us\":1717200000000255", "e", "/", ":", "ü", "}}}}}}}}}}}}"] {
+                let text = format!("{}{behind}", &digits[..len]);
+                let expected = (digits[..len].parse().unwrap_or(0), len);
+                assert_eq!(leading_digits(text.as_bytes()), expected, "{text}");
+            }
+        }
     }
 
     #[test]

@@ -20,19 +20,86 @@ pub(crate) enum Connector {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Source<'a> {
     pub(crate) connector: Option<Str<'a>>,
+    /// Connector and table, where a [`Template`] told them.
+    pub(crate) known: Option<(Connector, usize)>,
     pub(crate) db: Option<Str<'a>>,
     pub(crate) schema: Option<Str<'a>>,
     pub(crate) table: Option<Str<'a>>,
     pub(crate) ts_ms: Option<i64>,
     pub(crate) ts_us: Option<i64>,
     pub(crate) lsn: Option<i64>,
-    pub(crate) sequence: Option<Str<'a>>,
+    pub(crate) sequence: Sequence<'a>,
     pub(crate) tx_id: Option<TxId<'a>>,
     pub(crate) snapshot: Snapshot,
     pub(crate) file: Option<Str<'a>>,
     pub(crate) pos: Option<i64>,
     pub(crate) row: Option<i64>,
     pub(crate) gtid: Option<Str<'a>>,
+}
+
+/// `source.sequence`: (last commit's LSN, LSN).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Sequence<'a> {
+    /// Null or absent.
+    #[default]
+    Absent,
+    /// Read while scanned.
+    Read(Option<u64>, Option<u64>),
+    /// A text in some other spelling.
+    Text(Str<'a>),
+}
+
+impl<'a> Sequence<'a> {
+    /// Reads the member at the cursor.
+    #[inline]
+    fn scan(cur: &mut Cursor<'a>, flaw: &mut Option<Flaw>) -> Result<Self, ScanError> {
+        let mut ahead = cur.clone();
+        if let Some((commit, lsn)) = Self::usual(&mut ahead) {
+            *cur = ahead;
+            return Ok(Sequence::Read(commit, lsn));
+        }
+        Ok(text(cur, "source.sequence", flaw)?.map_or(Sequence::Absent, Sequence::Text))
+    }
+
+    /// `"[\"24023189\",\"24023237\"]"` or `"[null,\"24023237\"]"`, quotes escaped as everybody does.
+    #[inline]
+    fn usual(cur: &mut Cursor<'a>) -> Option<(Option<u64>, Option<u64>)> {
+        if !cur.eat(b"\"[") {
+            return None;
+        }
+        let first = if cur.eat(b"null,") {
+            None
+        } else {
+            if !cur.eat(b"\\\"") {
+                return None;
+            }
+            let n = cur.unsigned()?;
+            if !cur.eat(b"\\\",") {
+                return None;
+            }
+            Some(n)
+        };
+        if !cur.eat(b"\\\"") {
+            return None;
+        }
+        let second = cur.unsigned()?;
+        cur.eat(b"\\\"]\"").then_some((first, Some(second)))
+    }
+
+    /// Its LSNs; `None` if it is something else.
+    fn lsns(self) -> Option<(Option<u64>, Option<u64>)> {
+        let text = match self {
+            Sequence::Absent => return Some((None, None)),
+            Sequence::Read(commit, lsn) => return Some((commit, lsn)),
+            Sequence::Text(text) => text.decode(),
+        };
+        let items: Vec<Option<String>> = serde_json::from_str(&text).ok()?;
+        let number = |at: usize| match items.get(at) {
+            None | Some(None) => Some(None),
+            Some(Some(n)) => n.parse().ok().map(Some),
+        };
+        Some((number(0)?, number(1)?))
+    }
 }
 
 /// A transaction id as written.
@@ -65,42 +132,22 @@ impl<'a> Source<'a> {
         flaw: &mut Option<Flaw>,
     ) -> Result<(), ScanError> {
         let decoded = name.decode();
-        let bit = match &*decoded {
-            "version" => 0,
-            "connector" => 1,
-            "name" => 2,
-            "ts_ms" => 3,
-            "snapshot" => 4,
-            "db" => 5,
-            "sequence" => 6,
-            "ts_us" => 7,
-            "ts_ns" => 8,
-            "schema" => 9,
-            "table" => 10,
-            "txId" => 11,
-            "lsn" => 12,
-            "xmin" => 13,
-            "file" => 14,
-            "pos" => 15,
-            "row" => 16,
-            "gtid" => 17,
-            "server_id" => 18,
-            "thread" => 19,
-            "query" => 20,
-            "origin" => 21,
-            "origin_lsn" => 22,
-            _ => {
-                seen.unknown(decoded, "source", flaw);
-                return cur.skip();
-            }
+        let Some(bit) = bit_of(&decoded) else {
+            seen.unknown(decoded, "source", flaw);
+            return cur.skip();
         };
         seen.known(bit, "source", &decoded, flaw);
+        self.value(bit, cur, flaw)
+    }
+
+    #[inline]
+    fn value(&mut self, bit: u32, cur: &mut Cursor<'a>, flaw: &mut Option<Flaw>) -> Result<(), ScanError> {
         match bit {
             1 => self.connector = text(cur, "source.connector", flaw)?,
             3 => self.ts_ms = int(cur, "source.ts_ms", flaw)?,
             4 => self.snapshot = snapshot(cur, flaw)?,
             5 => self.db = text(cur, "source.db", flaw)?,
-            6 => self.sequence = text(cur, "source.sequence", flaw)?,
+            6 => self.sequence = Sequence::scan(cur, flaw)?,
             7 => self.ts_us = int(cur, "source.ts_us", flaw)?,
             9 => self.schema = text(cur, "source.schema", flaw)?,
             10 => self.table = text(cur, "source.table", flaw)?,
@@ -122,6 +169,9 @@ impl<'a> Source<'a> {
 
     /// Which connector wrote it; told by its positions where it does not say.
     pub(crate) fn connector(&self) -> Connector {
+        if let Some((connector, _)) = self.known {
+            return connector;
+        }
         match self.connector.map(|c| c.raw) {
             Some("postgresql") => Connector::Postgres,
             Some("mysql" | "mariadb") => Connector::Mysql,
@@ -144,12 +194,9 @@ impl<'a> Source<'a> {
     }
 
     fn postgres(&self, incarnation: Incarnation, read: bool) -> Result<Place, Flaw> {
-        let sequence = match self.sequence {
-            None => (None, None),
-            Some(text) => sequence(text).ok_or_else(|| {
-                Flaw::new("wrong_type", "source.sequence must be a list of two LSNs as text, or null")
-            })?,
-        };
+        let sequence = self.sequence.lsns().ok_or_else(|| {
+            Flaw::new("wrong_type", "source.sequence must be a list of two LSNs as text, or null")
+        })?;
         let lsn = match self.lsn {
             Some(lsn) => {
                 u64::try_from(lsn).map_err(|_| Flaw::new("wrong_type", "source.lsn must not be negative"))?
@@ -212,6 +259,97 @@ impl<'a> Source<'a> {
             }
         }
     }
+}
+
+/// The source block of one table, as pieces of text that never change around values that do.
+///
+/// Comparing a piece replaces scanning a handful of members. A block that matches is JSON with the same members as the
+/// one that it was learned from, which was read member by member.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// A piece up to a value, and the member that it belongs to.
+    pieces: Box<[(Box<[u8]>, u32)]>,
+    tail: Box<[u8]>,
+    connector: Connector,
+    table: usize,
+}
+
+/// Members that are the same in all blocks of a table: version, connector, name, db, schema, table.
+const CONSTANT: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 5 | 1 << 9 | 1 << 10;
+/// Stands for members whose values are only passed.
+const PASSED: u32 = 31;
+
+impl Template {
+    /// Learns from a block that was read without a flaw.
+    pub(crate) fn learn(text: &str, connector: Connector, table: usize) -> Option<Self> {
+        let mut cur = Cursor::new(text, 0);
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        let mut key = cur.first_key().ok()?;
+        while let Some(name) = key {
+            let bit = bit_of(&name.decode()).unwrap_or(PASSED);
+            let value = cur.at();
+            cur.skip().ok()?;
+            if bit == PASSED || CONSTANT & 1 << bit == 0 {
+                pieces.push((text.as_bytes().get(start..value)?.into(), bit));
+                start = cur.at();
+            }
+            key = cur.next_key().ok()?;
+        }
+        let tail = text.as_bytes().get(start..)?.into();
+        Some(Self { pieces: pieces.into(), tail, connector, table })
+    }
+
+    /// Reads the block at the cursor if it matches.
+    #[inline]
+    pub(crate) fn read<'a>(&self, cur: &mut Cursor<'a>) -> Option<Source<'a>> {
+        let mut at = cur.clone();
+        at.enter().ok()?;
+        let mut source = Source { known: Some((self.connector, self.table)), ..Source::default() };
+        let mut flaw = None;
+        for (piece, bit) in &self.pieces {
+            if !at.eat(piece) {
+                return None;
+            }
+            source.value(*bit, &mut at, &mut flaw).ok()?;
+        }
+        if flaw.is_some() || !at.eat(&self.tail) {
+            return None;
+        }
+        at.leave();
+        *cur = at;
+        Some(source)
+    }
+}
+
+/// The number of a known member.
+fn bit_of(name: &str) -> Option<u32> {
+    Some(match name {
+        "version" => 0,
+        "connector" => 1,
+        "name" => 2,
+        "ts_ms" => 3,
+        "snapshot" => 4,
+        "db" => 5,
+        "sequence" => 6,
+        "ts_us" => 7,
+        "ts_ns" => 8,
+        "schema" => 9,
+        "table" => 10,
+        "txId" => 11,
+        "lsn" => 12,
+        "xmin" => 13,
+        "file" => 14,
+        "pos" => 15,
+        "row" => 16,
+        "gtid" => 17,
+        "server_id" => 18,
+        "thread" => 19,
+        "query" => 20,
+        "origin" => 21,
+        "origin_lsn" => 22,
+        _ => return None,
+    })
 }
 
 /// An integer's text, without going through a formatter.
@@ -297,49 +435,17 @@ pub(crate) fn snapshot_named(name: &str) -> Snapshot {
     }
 }
 
-/// `["24023189","24023237"]` or `[null,"24023237"]`: (last commit's LSN, LSN).
-fn sequence(text: Str<'_>) -> Option<(Option<u64>, Option<u64>)> {
-    let decoded;
-    // The quotes within the text are nearly always the only escapes.
-    let (text, quote) = if text.escaped { (text.raw, "\\\"") } else { (text.raw, "\"") };
-    match plain_sequence(text, quote) {
-        Some(both) => Some(both),
-        None => {
-            decoded = Str { raw: text, escaped: quote.len() == 2 }.decode();
-            let items: Vec<Option<String>> = serde_json::from_str(&decoded).ok()?;
-            let number = |at: usize| match items.get(at) {
-                None | Some(None) => Some(None),
-                Some(Some(n)) => n.parse().ok().map(Some),
-            };
-            Some((number(0)?, number(1)?))
-        }
-    }
-}
-
-fn plain_sequence(text: &str, quote: &str) -> Option<(Option<u64>, Option<u64>)> {
-    let mut rest = text.strip_prefix('[')?;
-    let mut item = |end: char| {
-        if let Some(after) = rest.strip_prefix("null") {
-            rest = after.strip_prefix(end)?;
-            return Some(None);
-        }
-        let digits = rest.strip_prefix(quote)?;
-        let len = digits.bytes().take_while(u8::is_ascii_digit).count();
-        rest = digits.get(len..)?.strip_prefix(quote)?.strip_prefix(end)?;
-        Some(Some(digits.get(..len)?.parse().ok()?))
-    };
-    let first = item(',')?;
-    let second = item(']')?;
-    rest.is_empty().then_some((first, second))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn sequences_in_every_spelling() {
-        let of = |raw: &str| sequence(Str { raw, escaped: raw.contains('\\') });
+        let of = |raw: &str| {
+            let text = format!("\"{raw}\"");
+            let mut flaw = None;
+            Sequence::scan(&mut Cursor::new(&text, 0), &mut flaw).unwrap().lsns()
+        };
         assert_eq!(of(r#"[\"24\",\"25\"]"#), Some((Some(24), Some(25))));
         assert_eq!(of(r#"[null,\"25\"]"#), Some((None, Some(25))));
         assert_eq!(of(r#"[null, \u002225\u0022]"#), Some((None, Some(25))));

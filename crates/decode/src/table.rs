@@ -17,10 +17,12 @@ use crate::inference::Kind;
 use crate::options::{Modes, Options, TableHints, TimeMode};
 use crate::placeholder::Placeholder;
 use crate::plan::{COLUMNS_MAX, PlanColumn, RowField, Shape};
-use crate::source_block::Connector;
+use crate::source_block::{Connector, Template};
 
 /// Shapes kept per table; the least recently used goes first.
 const SHAPES_MAX: usize = 32;
+/// Source blocks that a table's template may fail to match before it is left as it is.
+const TEMPLATE_MISSES_MAX: u32 = 64;
 /// Tables kept; beyond them everything is forgotten.
 const TABLES_MAX: usize = 100_000;
 
@@ -42,6 +44,9 @@ pub(crate) struct Table {
     learned: HashMap<Box<str>, Vec<Learned>>,
     shapes: Vec<Arc<Shape>>,
     notices: BTreeMap<(&'static str, Box<str>), u64>,
+    /// How its source blocks look, and how often one looked otherwise.
+    template: Option<Template>,
+    misses: u32,
 }
 
 /// Why a row has no shape.
@@ -77,6 +82,8 @@ impl Table {
             learned: HashMap::new(),
             shapes: Vec::new(),
             notices: BTreeMap::new(),
+            template: None,
+            misses: 0,
         }
     }
 
@@ -186,6 +193,20 @@ impl Table {
         codec
     }
 
+    /// How its source blocks look.
+    #[inline]
+    pub(crate) fn template(&self) -> Option<&Template> {
+        self.template.as_ref()
+    }
+
+    /// Takes in a source block that the template, if any, did not match. Blocks that keep changing are given up.
+    pub(crate) fn learn_template(&mut self, text: &str, connector: Connector, index: usize) {
+        if self.misses < TEMPLATE_MISSES_MAX {
+            self.misses += 1;
+            self.template = Template::learn(text, connector, index);
+        }
+    }
+
     /// Whether `shape` is still one of its own.
     pub(crate) fn holds(&self, shape: &Arc<Shape>) -> bool {
         self.shapes.iter().any(|s| Arc::ptr_eq(s, shape))
@@ -288,6 +309,11 @@ impl Tables {
         });
         self.last = index;
         self.forgotten + index
+    }
+
+    /// The table asked for last.
+    pub(crate) fn last(&self) -> Option<&Table> {
+        self.all.get(self.last)
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Table> {
