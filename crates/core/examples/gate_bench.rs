@@ -1,6 +1,7 @@
 //! Measures the gate alone: nanoseconds a judged event, bytes a stored key.
 //!
-//! `cargo run --release -p millstream-core --example gate_bench [DISTINCT_KEYS]` (10 million by default)
+//! `cargo run --release -p millstream-core --example gate_bench [DISTINCT_KEYS [ZIPF_EVENTS]]` (10 and 4
+//! million by default)
 //!
 //! The committed state is a hash map in memory, so that the figures leave out any store. Events are made outside the
 //! measured time, which holds `judge` alone, and separately `barrier` and `committed`.
@@ -171,11 +172,12 @@ fn run(title: &str, events: u64, cache_bytes: usize, mut key: impl FnMut(u64) ->
 }
 
 fn main() -> Result<()> {
-    let distinct = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(10_000_000);
+    let argument = |n, default| std::env::args().nth(n).and_then(|n| n.parse().ok()).unwrap_or(default);
+    let (distinct, zipf) = (argument(1, 10_000_000), argument(2, 4_000_000));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    run("Zipf over 200,000 keys, 4 M events", 4_000_000, 256 << 20, |_| random.zipf(200_000.0))?;
+    run("Zipf over 200,000 keys", zipf, 256 << 20, |_| random.zipf(200_000.0))?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    run("the same with a cache of 16 MiB", 4_000_000, 16 << 20, |_| random.zipf(200_000.0))?;
+    run("the same with a cache of 16 MiB", zipf, 16 << 20, |_| random.zipf(200_000.0))?;
     // Spread like a hash would, each key once.
     run("distinct keys, cache of 64 MiB", distinct, 64 << 20, |n| {
         (n.wrapping_mul(0x9e37_79b1) % (1 << 40)) as i64

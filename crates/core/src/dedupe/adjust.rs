@@ -1,45 +1,48 @@
-//! Changes that were in flight while a snapshot read their rows.
+//! Snapshot reads against changes of the same key, where their orders do not tell which is newer.
 //!
-//! PostgreSQL's order is (incarnation, p, lsn), where `p` is the position of the last commit before the transaction. A snapshot
-//! read at S has the order (i, S, S). A change `c` of a transaction that was in flight at S has an LSN below S but commits after
-//! S: it is newer than the read. Two facts can make its order smaller all the same:
+//! PostgreSQL's order is (incarnation, p, lsn), where `p` is the position of the last commit before the transaction. Where the
+//! source names `p` for both, (p, lsn) is exact: for streamed changes among each other, and against reads of incremental and
+//! ad-hoc snapshots, which carry the stream's position. Two cases are left.
 //!
-//! - its `p` is unknown (no commit was seen before it), so that its own LSN stands in; or
-//! - its `p` is known but at or below S: it belongs to the first transaction that commits after an ad-hoc snapshot at S, and the
-//!   last commit before that was at or below S. At most one transaction can be in this position: the next one has a `p` of at
-//!   least the first one's commit, which is above S.
+//! **Ties.** The position of a snapshot can be that of the next log record, and then a read and the first change after it have one
+//! order. Equal orders decide nothing, but here the change is newer.
 //!
-//! What tells these changes from old ones (committed before S, delivered late or again) is the source time: a change has the
-//! time of its commit, a read that of the snapshot. So where the order says that the read is newer and the time says that the
-//! change is, the later *arriving* of the two is written with another `p`:
+//! **Transactions in flight across a snapshot.** `p` is unknown in the reads of a snapshot made at the connector's start (their
+//! order is (i, S, S)), and in changes before the first commit that the connector sees (their own LSN stands in). A transaction
+//! that was open at S and is the first to commit has changes with LSNs below S, and they are newer than the reads. No other
+//! transaction can be in this position: the next one's `p` is at least the first one's commit, which is above S. What
+//! tells such a change from an old one (committed before the snapshot, delivered late or again):
+//!
+//! - if `p` is unknown in both, the connector's own clock, which stamps every event as it is handled (milliseconds; on a tie the
+//!   change is later). The source times do not do: a read has the connector's clock at the snapshot's start, which may be later
+//!   than the commit of a transaction that the snapshot did not see. They serve where the connector's time is missing.
+//! - if `p` is unknown in one of the two, the source time: the change is newer if its commit is later than the read.
+//!
+//! Where the order says that the read is newer, or ties, and by these rules the change is, the later *arriving* of the two is
+//! written with another order, so that histories and replicas, which rank by order, agree with the gate:
 //!
 //! - read first, then change: the change gets `p = S + 1`. All later transactions have a `p` above S + 1 (a commit record is longer
 //!   than one byte), so it stays below them; changes of its own transaction get the same `p` and are told apart by LSN. For that
-//!   the read's time is remembered while the newest event is an adjusted change.
-//! - change first, then read: the read gets `p = 0`, below all changes, and is not the newest.
+//!   the read's time is remembered while the newest event is an adjusted change. On a tie of known positions the change gets
+//!   its LSN + 1, which is below the next record's.
+//! - change first, then read: the read gets `p = 0`, below all changes (on a tie, its LSN - 1), and is not the newest.
 //!
-//! In both cases the change is the newest, and the order written to histories says so. Once a change with a larger `p` is the
-//! newest, nothing in question can be, and nothing more is remembered.
+//! Either way the change is the newest. Once a change with a larger `p` is the newest, nothing in question can be, and nothing
+//! more is remembered.
 //!
-//! Redelivery. Both events are told by their ids, which hold no `p`: a redelivered copy is a duplicate whatever its order was
+//! Redelivery. Read and change are told by their ids, which hold no `p`: a redelivered copy is a duplicate whatever its order was
 //! adjusted to. After a crash the state of the last checkpoint holds the read, the change, both or neither, with the orders
 //! that the same checkpoint's rows have; the events after it are judged anew and their earlier rows were never committed. So
-//! no row and its gate can disagree.
+//! no row and its gate can disagree. A copy of the newest event that comes with another `p` (the connector knows the last
+//! commit now, and did not then) is noticed and counted.
 //!
-//! A replay whose `p` differs from the one it had before (the connector knows the last commit now, and did not then) is a
-//! duplicate too; where it is a copy of the newest event this is noticed and counted.
+//! Flattened events carry no `p`: theirs equals the LSN, and is taken for unknown here. MySQL's order is that of the commits, and
+//! only ties matter.
 //!
-//! Incremental snapshots. Their reads come in the middle of the stream, after a window in which changes of the same key remove
-//! them; their position is (last commit, last LSN) of the stream. So a read and a change whose `p` are both known compare
-//! exactly, while their times do not (a read's is the connector's clock): no adjustment. A change with unknown `p` is adjusted
-//! against an incremental read like against any other, S being the read's `p`.
-//!
-//! Flattened events carry no `p`; theirs is the LSN, and counts as known. The rule holds for them unchanged.
-//!
-//! Limits. MySQL's order needs none of this. A truncate in the first transaction after an ad-hoc snapshot has a `p` below S
-//! and does not remove that snapshot's reads, as there is no one key whose read it meets.
+//! Limit: a truncate whose `p` is unknown is ordered by its LSN, and does not remove reads of a snapshot that it was in flight
+//! across.
 
-use super::entry::{ADJUSTED, Entry, INCREMENTAL, P_UNKNOWN, READ};
+use super::entry::{ADJUSTED, Entry, P_UNKNOWN, READ, READ_EXACT};
 use crate::event::{Event, Op, Snapshot};
 use crate::order::Order;
 
@@ -50,29 +53,34 @@ pub(super) struct Stamp {
     pub(super) order: Order,
     /// Its source time, µs.
     pub(super) time_us: Option<i64>,
+    /// When the connector handled it, µs; the source time if it does not say. Within the connector's millisecond a change
+    /// is later than a read.
+    pub(super) seen_us: Option<i64>,
     /// Whether its `p` is the source's.
-    pub(super) p_known: bool,
+    pub(super) exact: bool,
     /// Whether it is a snapshot read.
     pub(super) read: bool,
-    /// Whether the read is of an incremental snapshot.
-    pub(super) incremental: bool,
 }
 
 impl Stamp {
     /// An event's.
     pub(super) fn of(event: &Event) -> Self {
+        // A connector restarted in the middle of a snapshot marks streamed changes as snapshot too: only the op tells.
         let read = event.op == Op::Read;
-        Self {
-            order: event.order,
-            time_us: event.facts.ts_us,
-            p_known: event.p_known,
-            read,
-            incremental: read && event.facts.snapshot == Snapshot::Incremental,
-        }
+        let time_us = event.facts.ts_us;
+        let within_ms = if read { 0 } else { 999 };
+        let seen_us = event.facts.processed_ts_ms.map(|ms| ms.saturating_mul(1000).saturating_add(within_ms));
+        let flattened = matches!(event.order.sections(), [_, p, lsn] if p == lsn);
+        // A read-only incremental snapshot's reads can have p = lsn, but flattened ones have neither.
+        let exact = event.p_known && (!flattened || event.facts.snapshot == Snapshot::Incremental);
+        Self { order: event.order, time_us, seen_us: seen_us.or(time_us), exact, read }
     }
 
     /// The order that the event must be written with instead of its own, given the newest of its key.
     pub(super) fn adjusted(&self, entry: &Entry) -> Option<Order> {
+        if self.order == entry.newest {
+            return self.untied(entry);
+        }
         let (&[mine, p, _], &[its, newest_p, _]) = (self.order.sections(), entry.newest.sections()) else {
             return None;
         };
@@ -80,42 +88,43 @@ impl Stamp {
             return None;
         }
         if self.read {
-            return self.adjusted_read(entry);
+            let change = (!entry.is(P_UNKNOWN), entry.time_us(), entry.seen_us());
+            let read = (self.exact, self.time_us, self.seen_us);
+            let overtaken = !entry.is(READ) && self.order > entry.newest && is_newer(change, read);
+            return overtaken.then(|| self.order.with_section(1, 0));
         }
-        let (s, read_us) = if entry.is(READ) {
-            (newest_p, entry.time_us()?)
+        let (s, read) = if entry.is(READ) {
+            (newest_p, (!entry.is(P_UNKNOWN), entry.time_us(), entry.seen_us()))
         } else if entry.is(ADJUSTED) {
-            (newest_p.checked_sub(1)?, entry.mark_us)
+            (newest_p.checked_sub(1)?, (entry.is(READ_EXACT), Some(entry.mark_us), Some(entry.mark_us)))
         } else {
             return None;
         };
-        let exact = self.p_known && entry.is(INCREMENTAL) && !(entry.is(READ) && entry.is(P_UNKNOWN));
-        let overtaken = p <= s && self.time_us? > read_us && !exact;
+        // Changes of one transaction must go the same way, so this asks for `p` and not for the order.
+        let overtaken = p <= s && is_newer((self.exact, self.time_us, self.seen_us), read);
         let above = s.checked_add(1)?;
         overtaken.then(|| self.order.with_section(1, above))
     }
 
     /// Makes the event the newest of `entry`; `own_order` is the order it came with.
     pub(super) fn become_newest(&self, entry: &mut Entry, own_order: &Order) {
-        if self.read {
-            entry.set(READ, true);
-            entry.set(INCREMENTAL, self.incremental);
-            entry.set(ADJUSTED, false);
+        let adjusted = self.order.sections().get(1) != own_order.sections().get(1);
+        if adjusted && entry.is(READ) {
+            let read_exact = !entry.is(P_UNKNOWN);
+            // The time that the changes of the same transaction will be compared with.
+            let mark = if read_exact || self.exact { entry.time_us() } else { entry.seen_us() };
+            entry.mark_us = mark.unwrap_or(0);
+            entry.set(READ_EXACT, read_exact);
+        } else if !adjusted {
             entry.mark_us = 0;
-        } else {
-            let adjusted = self.order != *own_order;
-            if adjusted && entry.is(READ) {
-                entry.mark_us = entry.time_us().unwrap_or(0);
-            } else if !adjusted {
-                entry.mark_us = 0;
-                entry.set(INCREMENTAL, false);
-            }
-            entry.set(READ, false);
-            entry.set(ADJUSTED, adjusted);
+            entry.set(READ_EXACT, false);
         }
-        entry.set(P_UNKNOWN, !self.p_known);
+        entry.set(READ, self.read);
+        entry.set(ADJUSTED, adjusted);
         entry.newest = self.order;
-        entry.set_time_us(if self.order.sections().len() == 3 { self.time_us } else { None });
+        let postgres = self.order.sections().len() == 3;
+        entry.set(P_UNKNOWN, postgres && !self.exact);
+        entry.set_times(self.time_us.filter(|_| postgres), self.seen_us);
     }
 
     /// Whether it is a copy of the newest event, with whatever `p`.
@@ -124,7 +133,7 @@ impl Stamp {
             ([i, _, lsn], [newest_i, _, newest_lsn]) => {
                 (i, lsn, self.read) == (newest_i, newest_lsn, entry.is(READ))
             }
-            _ => self.order == entry.newest,
+            _ => self.order == entry.newest && self.read == entry.is(READ),
         }
     }
 
@@ -133,10 +142,25 @@ impl Stamp {
         self.is_newest(entry) && self.order != entry.newest && !entry.is(ADJUSTED)
     }
 
-    fn adjusted_read(&self, entry: &Entry) -> Option<Order> {
-        let exact = self.incremental && self.p_known && !entry.is(P_UNKNOWN);
-        let overtaken =
-            !entry.is(READ) && self.order > entry.newest && self.time_us? < entry.time_us()? && !exact;
-        overtaken.then(|| self.order.with_section(1, 0))
+    /// The order of a read or change whose counterpart has the same.
+    fn untied(&self, entry: &Entry) -> Option<Order> {
+        let last = self.order.sections().len() - 1;
+        let position = self.order.sections()[last];
+        let moved = match (self.read, entry.is(READ)) {
+            (false, true) => position.checked_add(1)?,
+            (true, false) => position.checked_sub(1)?,
+            _ => return None,
+        };
+        Some(self.order.with_section(last, moved))
+    }
+}
+
+/// Whether a change is newer than a read though its order is smaller. Each is (exact, source time, connector's time).
+fn is_newer(change: (bool, Option<i64>, Option<i64>), read: (bool, Option<i64>, Option<i64>)) -> bool {
+    let later = |change: Option<i64>, read: Option<i64>| change.zip(read).is_some_and(|(c, r)| c > r);
+    match (change.0, read.0) {
+        (true, true) => false,
+        (false, false) => later(change.2, read.2),
+        _ => later(change.1, read.1),
     }
 }

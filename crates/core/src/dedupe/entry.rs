@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! format   1 byte    1
-//! flags    1 byte    delete 1, read 2, incremental 4, p unknown 8, adjusted 10, values 20, has time 40, has older ids 80
+//! flags    1 byte    delete 1, read 2, read exact 4, p unknown 8, adjusted 10, values 20, has time 40, has older ids 80
 //! shape    1 byte    order: 0 plain, 1 PostgreSQL, 2 MySQL; no ids 4; one id 8; collapsed 10
 //! top      varint    the largest event id; absent with "no ids"
 //! order    0: number of sections, sections; 1: signed top's LSN - LSN, signed LSN - p; 2: nothing, it is the top's position
 //! time     signed    source time of the newest event, µs; only with "has time"
-//! mark     signed    source time of the read that the newest change was adjusted against, µs; only with "adjusted"
+//! seen     signed    when the connector handled it less that, µs; only with "has time" and "p unknown"
+//! mark     signed    time of the read that the newest change was adjusted against, µs; only with "adjusted"
 //! older    segments of older ids, only with "has older ids"
 //! ids      count and deltas of the ids below the top, to the end; absent with "no ids" and "one id"
 //! ```
 //!
-//! A key that saw one event takes 12 to 24 bytes.
+//! A key that saw one event takes 12 to 28 bytes.
 
 use super::encoding::{
     FORMAT, damaged, put_order, put_signed, put_wide, take_byte, take_order, take_signed, take_wide,
@@ -27,8 +28,8 @@ use crate::order::{EventId, Order};
 pub(super) const DELETE: u8 = 0x01;
 /// The newest event is a snapshot read.
 pub(super) const READ: u8 = 0x02;
-/// The read, or the read that the newest change was adjusted against, is of an incremental snapshot.
-pub(super) const INCREMENTAL: u8 = 0x04;
+/// The read that the newest change was adjusted against had a `p` that the source gave.
+pub(super) const READ_EXACT: u8 = 0x04;
 /// The newest event's `p` was not given by the source.
 pub(super) const P_UNKNOWN: u8 = 0x08;
 /// The newest event is a change whose `p` was adjusted to be above a read's.
@@ -56,7 +57,8 @@ pub(super) struct Entry {
     /// The order of the newest; [`Order::MIN`] before the first.
     pub(super) newest: Order,
     time_us: i64,
-    /// Source time, µs, of the read that the newest change was adjusted against; 0 without [`ADJUSTED`].
+    seen_us: i64,
+    /// Time, µs, of the read that the newest change was adjusted against; 0 without [`ADJUSTED`].
     pub(super) mark_us: i64,
     /// [`DELETE`] to [`VALUES`].
     pub(super) flags: u8,
@@ -64,7 +66,14 @@ pub(super) struct Entry {
 
 impl Default for Entry {
     fn default() -> Self {
-        Self { ids: Ids::default(), newest: Order::MIN, time_us: NO_TIME, mark_us: 0, flags: 0 }
+        Self {
+            ids: Ids::default(),
+            newest: Order::MIN,
+            time_us: NO_TIME,
+            seen_us: NO_TIME,
+            mark_us: 0,
+            flags: 0,
+        }
     }
 }
 
@@ -89,9 +98,18 @@ impl Entry {
         (self.time_us != NO_TIME).then_some(self.time_us)
     }
 
-    /// Sets it.
-    pub(super) fn set_time_us(&mut self, time_us: Option<i64>) {
+    /// When the connector handled the newest event, µs; known while its `p` is not.
+    pub(super) fn seen_us(&self) -> Option<i64> {
+        (self.seen_us != NO_TIME).then_some(self.seen_us)
+    }
+
+    /// Sets both times; without a source time neither is known, and `seen_us` only matters with [`P_UNKNOWN`].
+    pub(super) fn set_times(&mut self, time_us: Option<i64>, seen_us: Option<i64>) {
         self.time_us = time_us.unwrap_or(NO_TIME);
+        self.seen_us = match (time_us, seen_us) {
+            (Some(_), Some(seen)) if self.is(P_UNKNOWN) => seen,
+            _ => NO_TIME,
+        };
     }
 
     /// Bytes on the heap.
@@ -127,6 +145,9 @@ impl Entry {
         }
         if has_time != 0 {
             put_signed(out, self.time_us);
+            if self.is(P_UNKNOWN) {
+                put_signed(out, self.seen_us.wrapping_sub(self.time_us));
+            }
         }
         if self.is(ADJUSTED) {
             put_signed(out, self.mark_us);
@@ -169,6 +190,8 @@ impl Entry {
             _ => return None,
         };
         let time_us = if flags & HAS_TIME != 0 { take_signed(bytes)? } else { NO_TIME };
+        let has_seen = flags & (HAS_TIME | P_UNKNOWN) == HAS_TIME | P_UNKNOWN;
+        let seen_us = if has_seen { time_us.wrapping_add(take_signed(bytes)?) } else { NO_TIME };
         let mark_us = if flags & ADJUSTED != 0 { take_signed(bytes)? } else { 0 };
         let older = if flags & HAS_OLDER != 0 { Some(Box::new(Older::decode(bytes)?)) } else { None };
         let tail = match (top, ids) {
@@ -176,7 +199,7 @@ impl Entry {
             (top, _) => bytes.is_empty().then(|| top.map_or_else(Run::default, Run::of))?,
         };
         let ids = Ids { tail, older, collapsed: shape & SHAPE_COLLAPSED != 0 };
-        Some(Self { ids, newest, time_us, mark_us, flags: flags & !(HAS_TIME | HAS_OLDER) })
+        Some(Self { ids, newest, time_us, seen_us, mark_us, flags: flags & !(HAS_TIME | HAS_OLDER) })
     }
 }
 
@@ -222,7 +245,7 @@ mod tests {
         let lsn = 0x16_B374_D848;
         let mut entry = Entry { newest: Order::postgres(Incarnation(0), lsn - 420, lsn), ..Entry::default() };
         entry.ids.tail.insert(EventId::postgres(Incarnation(0), lsn, false));
-        entry.set_time_us(Some(1_796_013_178_626_123));
+        entry.set_times(Some(1_796_013_178_626_123), None);
         assert_eq!(encoded(&entry).len(), 20);
         let mut entry = Entry { newest: Order::mysql(Incarnation(0), 12, 73_000_123, 0), ..Entry::default() };
         entry.ids.tail.insert(EventId::mysql(Incarnation(0), 12, 73_000_123, 0, false));
@@ -247,12 +270,12 @@ mod tests {
         fn entries_come_back(
             newest in order(),
             ids in prop::collection::vec(any::<u128>(), 0..6),
-            time in any::<Option<i64>>(),
+            time in prop::option::of(-1_000_000..i64::MAX),
             flags in 0u8..0x40,
             own in any::<bool>(),
         ) {
             let mut entry = Entry { newest, flags, ..Entry::default() };
-            entry.set_time_us(time);
+            entry.set_times(time, time.map(|t| t.wrapping_add(5)));
             if entry.is(ADJUSTED) {
                 entry.mark_us = 77;
             }

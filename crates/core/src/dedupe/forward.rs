@@ -13,7 +13,7 @@
 //! kind   1 byte   0 borrow, 1 fill
 //! schema          of the new key's rows
 //! to              the receiving key
-//! borrow: heir's key, order, p known, time present, time, columns      fill: (column, path, value) …
+//! borrow: heir's key, order, exact, source and connector's time, columns      fill: (column, path, value) …
 //! ```
 
 use std::sync::Arc;
@@ -81,10 +81,12 @@ pub(super) struct Borrow {
     pub(super) heir: Key,
     /// Order of the create.
     pub(super) order: Order,
-    /// Whether its `p` is known.
-    pub(super) p_known: bool,
+    /// Whether its `p` is the source's.
+    pub(super) exact: bool,
     /// Its source time, µs.
     pub(super) time_us: Option<i64>,
+    /// When the connector handled it, µs.
+    pub(super) seen_us: Option<i64>,
     /// The columns it came without. May be empty: then the old key only learns that it need keep nothing.
     pub(super) columns: Vec<Box<str>>,
 }
@@ -123,9 +125,11 @@ impl Forward {
             Body::Borrow(borrow) => {
                 put_bytes(&mut out, borrow.heir.as_bytes());
                 put_order(&mut out, &borrow.order);
-                out.push(u8::from(borrow.p_known));
-                out.push(u8::from(borrow.time_us.is_some()));
-                put_signed(&mut out, borrow.time_us.unwrap_or(0));
+                out.push(u8::from(borrow.exact));
+                for time_us in [borrow.time_us, borrow.seen_us] {
+                    out.push(u8::from(time_us.is_some()));
+                    put_signed(&mut out, time_us.unwrap_or(0));
+                }
                 put_varint(&mut out, borrow.columns.len() as u64);
                 for name in &borrow.columns {
                     put_bytes(&mut out, name.as_bytes());
@@ -164,12 +168,15 @@ impl Forward {
             0 => {
                 let heir = Key::from_bytes(take_bytes(bytes)?)?;
                 let order = take_order(bytes)?;
-                let p_known = take_byte(bytes)? == 1;
-                let has_time = take_byte(bytes)? == 1;
-                let time_us = Some(take_signed(bytes)?).filter(|_| has_time);
+                let exact = take_byte(bytes)? == 1;
+                let mut time = || {
+                    let known = take_byte(bytes)? == 1;
+                    Some(Some(take_signed(bytes)?).filter(|_| known))
+                };
+                let (time_us, seen_us) = (time()?, time()?);
                 let columns =
                     (0..take_len(bytes)?).map(|_| Some(take_text(bytes)?.into())).collect::<Option<_>>()?;
-                Body::Borrow(Borrow { heir, order, p_known, time_us, columns })
+                Body::Borrow(Borrow { heir, order, exact, time_us, seen_us, columns })
             }
             1 => {
                 let mut values = Vec::new();

@@ -108,12 +108,11 @@ impl Gate {
     /// then: rebuild it from the last checkpoint.
     pub fn judge(
         &mut self,
-        event: Event,
+        mut event: Event,
         late: bool,
         out: &mut Vec<Output>,
         sends: &mut Vec<Forward>,
     ) -> Result<()> {
-        let mut event = event;
         let shape = self.shape(&event.schema)?;
         let table = self.shapes[shape].table;
         let ruling = if event.op == Op::Truncate {
@@ -173,7 +172,7 @@ impl Gate {
             put_state_key(&mut key, tables.get(slot.table).hash, slot.address());
             let is_keyless = slot.address().first() == Some(&KEYLESS);
             if is_keyless && slot.entry.ids.tail.count() > 0 {
-                slot.entry.set_time_us(Some(now_ms.saturating_mul(1000)));
+                slot.entry.set_times(Some(now_ms.saturating_mul(1000)), None);
             }
             let kept_ms = if is_keyless { config.keyless_kept_ms } else { config.ids_kept_ms };
             slot.entry.ids.prune(now_ms, kept_ms, config.ids_kept_min, &key, segments);

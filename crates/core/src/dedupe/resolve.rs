@@ -117,8 +117,8 @@ impl Gate {
     ) -> Result<()> {
         let entry = &self.cache.slot(found.slot).entry;
         let newest = entry.newest;
-        let (order, time_us, p_known) = (borrow.order, borrow.time_us, borrow.p_known);
-        let stamp = Stamp { order, time_us, p_known, read: false, incremental: false };
+        let Borrow { order, exact, time_us, seen_us, .. } = borrow;
+        let stamp = Stamp { order, time_us, seen_us, exact, read: false };
         let limit = stamp.adjusted(entry).unwrap_or(order);
         // After a truncate the heir's row is gone, and nothing is needed.
         let needed = self.tables.get(found.table).holds(&limit);
@@ -361,7 +361,8 @@ fn borrow(event: &Event) -> Option<Forward> {
     };
     let columns = event.schema.columns.iter().zip(event.row.iter()).filter_map(unchanged).collect();
     let (heir, order) = (event.key.clone()?, event.order);
-    let borrow = Borrow { heir, order, p_known: event.p_known, time_us: event.facts.ts_us, columns };
+    let Stamp { time_us, seen_us, exact, .. } = Stamp::of(event);
+    let borrow = Borrow { heir, order, exact, time_us, seen_us, columns };
     Some(Forward { schema: Arc::clone(&event.schema), to: old_key.clone(), body: Body::Borrow(borrow) })
 }
 
