@@ -1,0 +1,54 @@
+# Two commands matter: `make demo` shows what Millstream does, `make test` runs all that CI runs. Both fetch what they
+# need; a fresh machine has to have Rust, make and npm. Without npm set BUNDLED=1: DuckDB is compiled from source then
+# (a C++ compiler and about a quarter of an hour).
+
+CARGO ?= cargo
+ifeq ($(BUNDLED),1)
+features := --features millstream/bundled
+endif
+
+.PHONY: help demo test bench fuzz build fmt lint check-arrows check-tidy schema duckdb
+
+help:
+	@echo "make demo    run a pipeline over shipped real events and show what came out of it"
+	@echo "make test    everything that CI runs"
+	@echo "make build   the release binary, target/release/millstream"
+	@echo "make bench   measure speed and memory"
+	@echo "make fuzz    fuzz every decoder and the checkpoint's bytes, 60 s each"
+
+demo: build
+	target/release/millstream demo
+
+build: duckdb
+	$(CARGO) build --release --locked -p millstream $(features)
+
+test: check-tidy duckdb check-arrows fmt lint
+	$(CARGO) test --workspace --locked $(features)
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint: duckdb
+	$(CARGO) clippy --workspace --all-targets --locked $(features) -- -D warnings
+
+check-arrows:
+	sh scripts/check-arrows
+
+check-tidy:
+	sh scripts/check-tidy
+
+# The prebuilt DuckDB library, into .cache/duckdb.
+duckdb:
+ifneq ($(BUNDLED),1)
+	@sh scripts/fetch-duckdb.sh
+endif
+
+# The config's JSON Schema, after a change of the config.
+schema: duckdb
+	$(CARGO) run -q --locked -p millstream $(features) -- schema > config.schema.json
+
+bench:
+	bash benches/run.sh $(BENCH)
+
+fuzz:
+	sh scripts/fuzz
