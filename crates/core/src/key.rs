@@ -28,11 +28,16 @@ pub struct Key(Box<[u8]>);
 impl Key {
     /// The key with these values, in the key's order.
     pub fn from_values<'a>(values: impl IntoIterator<Item = Value<'a>>) -> Self {
-        let mut out = Vec::with_capacity(24);
+        Self::from_values_in(&mut Vec::with_capacity(24), values)
+    }
+
+    /// The same, written in `scratch` first, so that the key is one allocation of its own size.
+    pub fn from_values_in<'a>(scratch: &mut Vec<u8>, values: impl IntoIterator<Item = Value<'a>>) -> Self {
+        scratch.clear();
         for value in values {
-            put(&mut out, value);
+            put(scratch, value);
         }
-        Self(out.into_boxed_slice())
+        Self(scratch.as_slice().into())
     }
 
     /// The canonical bytes.

@@ -138,6 +138,7 @@ impl RowBuilder {
     }
 
     /// Appends a value; texts and bytes are copied.
+    #[inline]
     pub fn push(&mut self, value: Value<'_>) {
         let cell = self.cell(value);
         self.cells.push(cell);
@@ -158,6 +159,7 @@ impl RowBuilder {
     }
 
     /// Appends a text that `write` appends to the given heap.
+    #[inline]
     pub fn push_text_with(&mut self, write: impl FnOnce(&mut String)) {
         let start = self.texts.len() as u32;
         write(&mut self.texts);
@@ -205,6 +207,7 @@ impl RowBuilder {
         self.nested.clear();
     }
 
+    #[inline]
     fn cell(&mut self, value: Value<'_>) -> Cell {
         match value {
             Value::Null => Cell::Null,
@@ -236,6 +239,7 @@ impl RowBuilder {
         }
     }
 
+    #[inline]
     fn text(&mut self, text: &str) -> Span {
         let start = self.texts.len() as u32;
         self.texts.push_str(text);

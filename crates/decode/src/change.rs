@@ -97,7 +97,8 @@ pub(crate) fn assemble(
             .map_err(shape_flaw)?;
         bench.ctx.notes.clear();
         bench.ctx.expanded = 0;
-        bench.ctx.detect = change.detect;
+        // What a delete tells of its key is never a placeholder.
+        bench.ctx.detect = change.detect && !change.key_only;
         match read(change, &shape, configured.is_some(), bench) {
             Ok(parts) => {
                 table.count(&shape, &mut bench.ctx.notes);
@@ -152,7 +153,7 @@ fn read(
     let wanted = |index: usize| !change.key_only || (configured && key_columns.contains(&index));
     let mut row = shape.fill(&change.image, wanted, ctx, builder)?;
     let key = if configured {
-        configured_key(&row, key_columns)?
+        configured_key(&row, key_columns, &mut ctx.bytes)?
     } else {
         let key = key_of(shape, &change.key, ctx, scratch)?;
         if key.is_some() && (change.key_only || !shape.plain) {
@@ -183,7 +184,11 @@ fn read(
 }
 
 /// The key by the config's columns. All NULL is no key: it means that the columns are not there.
-pub(crate) fn configured_key(row: &Row, columns: &[usize]) -> Result<Option<Key>, Fail> {
+pub(crate) fn configured_key(
+    row: &Row,
+    columns: &[usize],
+    scratch: &mut Vec<u8>,
+) -> Result<Option<Key>, Fail> {
     if columns.is_empty() {
         return Ok(None);
     }
@@ -198,7 +203,7 @@ pub(crate) fn configured_key(row: &Row, columns: &[usize]) -> Result<Option<Key>
     if void {
         return Err(MISSING);
     }
-    Ok(Some(Key::from_values(columns.iter().map(|&column| row.get(column)))))
+    Ok(Some(Key::from_values_in(scratch, columns.iter().map(|&column| row.get(column)))))
 }
 
 const MISSING: Fail = Fail::Bad("missing_key", "a value: it is the configured key");

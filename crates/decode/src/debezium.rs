@@ -65,14 +65,21 @@ impl<'a> Shortcuts<'a> for Guesser<'_> {
         let ctx = &mut self.bench.ctx;
         let mut ahead = cur.clone();
         let result = match which {
-            Which::Before if self.keep_before => {
-                // Kept only if it turns out to be a full image, which holds no placeholders.
+            Which::Before => {
+                // Only a full image is used beyond its key, and that holds no placeholders.
                 ctx.detect = false;
                 self.before.clear();
-                shape.read(&mut ahead, ctx, self.before)
+                if self.keep_before || self.tables.get(shape.table).is_some_and(|t| t.full_identity) {
+                    shape.read(&mut ahead, ctx, self.before)
+                } else {
+                    shape.read_key(&mut ahead, ctx, self.before)
+                }
             }
-            Which::Before => shape.pass(&mut ahead),
             Which::After => {
+                if !self.keep_before {
+                    // An image that is not kept counts for nothing.
+                    ctx.notes.clear();
+                }
                 ctx.detect = !before && self.tables.get(shape.table).is_some_and(|t| !t.full_identity);
                 self.bench.row.clear();
                 shape.read(&mut ahead, ctx, &mut self.bench.row)
@@ -347,6 +354,11 @@ impl Debezium {
             let parts = self.finish(at, configured, kept, (&key, &old_key, &new_key))?;
             return Ok((parts, full));
         }
+        if let (Op::Delete, Some(at)) = (op, guess.before)
+            && let Some(parts) = self.delete(at, table, facts, full, configured, (&old_key, &new_key))?
+        {
+            return Ok((parts, full));
+        }
         self.slowly(Slow { record, envelope, op, table, facts, full, detect }, key, old_key, new_key)
     }
 
@@ -427,6 +439,40 @@ impl Debezium {
         fits.then_some(at)
     }
 
+    /// Completes a delete by the configured key whose image was read by the guess; `None` if the guess does not hold.
+    fn delete(
+        &mut self,
+        at: usize,
+        table: usize,
+        facts: u64,
+        full: bool,
+        configured: bool,
+        (old_key, new_key): (&[RowField<'_>], &[RowField<'_>]),
+    ) -> Result<Option<Parts>, Flaw> {
+        let shape = &self.recent[at];
+        // Images under a full identity were read whole only if that is known of the table, or they are to be kept.
+        let whole = self.options.keep_before || self.tables.get(table).is_some_and(|t| t.full_identity);
+        if !configured || shape.table != table || shape.facts != facts || !shape.plain || whole != full {
+            return Ok(None);
+        }
+        let shape = first(&mut self.recent, at);
+        let Bench { ctx, key: scratch, .. } = &mut self.bench;
+        let row = self.before.finish();
+        if let Some(table) = self.tables.get_mut(table) {
+            table.count(shape, &mut ctx.notes);
+        }
+        let missing = |_| Flaw::new("missing_key", "the configured key's columns have no value in before");
+        Ok(Some(Parts {
+            schema: shape.schema.clone(),
+            before: self.options.keep_before.then(|| Box::new(row.clone())),
+            key: configured_key(&row, &shape.schema.key, &mut ctx.bytes).map_err(missing)?,
+            old_key: key_of(shape, old_key, ctx, scratch).map_err(missing)?,
+            new_key: key_of(shape, new_key, ctx, scratch).map_err(missing)?,
+            row,
+            shape: None,
+        }))
+    }
+
     /// Completes an event whose row was read by the guess.
     #[inline]
     fn finish(
@@ -436,9 +482,7 @@ impl Debezium {
         kept: bool,
         (key, old_key, new_key): (&[RowField<'_>], &[RowField<'_>], &[RowField<'_>]),
     ) -> Result<Parts, Flaw> {
-        // Tables take turns; the one at hand is looked for first next time.
-        self.recent[..=at].rotate_right(1);
-        let shape = &self.recent[0];
+        let shape = first(&mut self.recent, at);
         let Bench { ctx, row, key: scratch } = &mut self.bench;
         let before = kept.then(|| Box::new(self.before.finish()));
         let row = row.finish();
@@ -454,7 +498,7 @@ impl Debezium {
             )
         };
         let key = if configured {
-            configured_key(&row, &shape.schema.key)
+            configured_key(&row, &shape.schema.key, &mut ctx.bytes)
         } else {
             key_of(shape, key, ctx, scratch)
         };
@@ -468,6 +512,15 @@ impl Debezium {
             shape: None,
         })
     }
+}
+
+/// Moves the shape at `at` to the front: tables take turns, and the one at hand is looked for first next time.
+#[inline]
+fn first(recent: &mut [Arc<Shape>], at: usize) -> &Arc<Shape> {
+    if at > 0 {
+        recent[..=at].rotate_right(1);
+    }
+    &recent[0]
 }
 
 /// What decides how an event is read without a guess.

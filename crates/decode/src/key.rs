@@ -56,7 +56,7 @@ pub(crate) fn key_of(
         return Ok(None);
     }
     let row = scratch.finish();
-    Ok(Some(Key::from_values(row.iter())))
+    Ok(Some(Key::from_values_in(&mut ctx.bytes, row.iter())))
 }
 
 fn read(

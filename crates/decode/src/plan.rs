@@ -93,15 +93,27 @@ impl Shape {
         self.close(cur)
     }
 
-    /// Passes the row at the cursor, checking its JSON and that its columns are exactly the shape's.
-    pub(crate) fn pass(&self, cur: &mut Cursor<'_>) -> Result<(), Fail> {
+    /// Passes the row at the cursor, checking its JSON and that its columns are exactly the shape's, and reads the key
+    /// columns only; the others are NULL.
+    pub(crate) fn read_key(
+        &self,
+        cur: &mut Cursor<'_>,
+        ctx: &mut Ctx,
+        out: &mut RowBuilder,
+    ) -> Result<(), Fail> {
         cur.enter()?;
         for (index, column) in self.columns.iter().enumerate() {
             if !cur.eat(&column.token) {
                 self.expect_name(index, cur)?;
             }
-            cur.space();
-            cur.skip()?;
+            if self.schema.key.contains(&index) {
+                ctx.column = index;
+                column.codec.decode(cur, ctx, out)?;
+            } else {
+                cur.space();
+                cur.skip()?;
+                out.push(Value::Null);
+            }
         }
         self.close(cur)
     }

@@ -374,12 +374,16 @@ impl<'a> Cursor<'a> {
         if matches!(bytes.get(digits), Some(b'.' | b'e' | b'E')) {
             return self.fraction(start);
         }
-        // Eighteen digits cannot overflow; longer literals are rare enough to be parsed again.
-        if digits <= 18 {
-            return Ok(Number::Int(if negative { -(n as i64) } else { n as i64 }));
+        // Nineteen digits fit in a u64, and maybe in an i64.
+        if digits <= 19 {
+            if !negative && n <= i64::MAX as u64 {
+                return Ok(Number::Int(n as i64));
+            }
+            if negative && n <= i64::MIN.unsigned_abs() {
+                return Ok(Number::Int((n as i64).wrapping_neg()));
+            }
         }
-        let text = self.since(start);
-        Ok(text.parse().map_or(Number::Text(text), Number::Int))
+        Ok(Number::Text(self.since(start)))
     }
 
     /// An unsigned integer of at most 19 digits.
