@@ -5,14 +5,15 @@ use std::sync::Arc;
 use millstream_core::decoder::{Control, ControlKind, Decoded, Refusal};
 use millstream_core::event::Origin;
 use millstream_core::{
-    Body, Cause, Column, Decoder, Event, EventId, Facts, Incarnation, Key, Op, Order, Record, Row, RowBuilder,
-    RowSchema, Stage, TableName, Type, Value,
+    Body, Cause, Column, Decoder, Event, EventId, Facts, Incarnation, Key, Op, Order, Record, Row,
+    RowBuilder, RowSchema, Stage, TableName, Type, Value,
 };
 
 use crate::history::{Big, Cells, Change, History, Identity};
 
 /// The columns of every table; the first and the last make the key of [`Identity::Pair`].
-const COLUMNS: [(&str, Type); 4] = [("id", Type::Int64), ("v", Type::Int64), ("big", Type::Text), ("tag", Type::Text)];
+const COLUMNS: [(&str, Type); 4] =
+    [("id", Type::Int64), ("v", Type::Int64), ("big", Type::Text), ("tag", Type::Text)];
 
 /// Index of the column that may come unchanged.
 pub(crate) const BIG: usize = 2;
@@ -28,7 +29,8 @@ impl HistoryDecoder {
     /// A decoder with schemas of its own, as each decode worker has.
     pub(crate) fn new(history: Arc<History>) -> Self {
         let schemas = history.tables.iter().map(|table| {
-            let columns = COLUMNS.map(|(name, ty)| Column { name: name.into(), ty, nullable: true, guessed: false });
+            let columns =
+                COLUMNS.map(|(name, ty)| Column { name: name.into(), ty, nullable: true, guessed: false });
             let key = match table.identity {
                 Identity::Integer | Identity::Full => vec![0],
                 Identity::Pair => vec![0, 3],
@@ -108,8 +110,11 @@ impl HistoryDecoder {
                 let whole = chunks.remainder().is_empty() && bytes.len() >= 6;
                 for (index, chunk) in (0u32..).zip(chunks.filter(|_| whole)) {
                     let change = u32::from_be_bytes(chunk[1..5].try_into().ok()?) as usize;
-                    let origin =
-                        Origin { partition: record.partition().stable_hash(), offset: record.offset(), index };
+                    let origin = Origin {
+                        partition: record.partition().stable_hash(),
+                        offset: record.offset(),
+                        index,
+                    };
                     let event = self.event(change, chunk[5] == 1, origin);
                     out.push(Decoded::Event(event));
                 }
@@ -128,7 +133,9 @@ impl Decoder for HistoryDecoder {
             Decoded::Dead(Refusal { stage: Stage::Parse, cause: Cause::new(code, "made so"), table: None })
         };
         match record.body() {
-            Body::Tombstone => out.push(Decoded::Control(Control { kind: ControlKind::Tombstone, ts_ms: None })),
+            Body::Tombstone => {
+                out.push(Decoded::Control(Control { kind: ControlKind::Tombstone, ts_ms: None }))
+            }
             Body::Broken(..) => out.push(refuse("broken_frame")),
             Body::Value(bytes) => {
                 if self.items(record, bytes, out).is_none() {

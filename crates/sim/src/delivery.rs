@@ -110,10 +110,11 @@ fn place(
         }
         // The connector published the event again: another record, perhaps without `p`.
         let mut again = value.clone();
-        if let (Item::Change(change), Some(bytes)) = (item, &mut again) {
-            if may_lose_p(history, *change) && random.chance(30) {
-                bytes[5] = 1;
-            }
+        if let (Item::Change(change), Some(bytes)) = (item, &mut again)
+            && may_lose_p(history, *change)
+            && random.chance(30)
+        {
+            bytes[5] = 1;
         }
         *next_offset += 1;
         let partition = if disorder.by_key { home } else { random.index(partitions) };

@@ -68,9 +68,20 @@ impl Saved {
 
     /// The checkpoint as a store hands it out.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
-        let Saved { epoch, committed, positions, sinks, ingested_at_us, watermarks, counters, forwards } = self.clone();
+        let Saved { epoch, committed, positions, sinks, ingested_at_us, watermarks, counters, forwards } =
+            self.clone();
         let state = millstream_core::StateDelta::default();
-        Checkpoint { epoch, committed, positions, sinks, ingested_at_us, watermarks, counters, forwards, state }
+        Checkpoint {
+            epoch,
+            committed,
+            positions,
+            sinks,
+            ingested_at_us,
+            watermarks,
+            counters,
+            forwards,
+            state,
+        }
     }
 }
 

@@ -126,6 +126,12 @@ impl Plan {
         plan
     }
 
+    /// No fault, but slow calls.
+    #[cfg(test)]
+    pub(crate) fn slow(percent: u64, ms_max: u64) -> Self {
+        Self { slow_percent: percent, slow_ms_max: ms_max, ..Self::default() }
+    }
+
     /// No fault at all.
     pub(crate) fn calm() -> Self {
         Self::default()

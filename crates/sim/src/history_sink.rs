@@ -41,7 +41,8 @@ impl Full {
     /// truncate. Values that came unchanged stay so.
     pub(crate) fn latest(&self, world: &History, table: usize) -> Rows {
         let rows = || self.rows.iter().filter(|row| world.changes[row.change].table == table);
-        let cut = rows().filter(|row| world.changes[row.change].op == Op::Truncate).map(|row| row.order).max();
+        let cut =
+            rows().filter(|row| world.changes[row.change].op == Op::Truncate).map(|row| row.order).max();
         let mut newest = BTreeMap::<i64, &Written>::new();
         for row in rows().filter(|row| Some(row.order) > cut) {
             if let Some(id) = world.changes[row.change].id {
@@ -61,7 +62,13 @@ impl Layout for Full {
         &mut disk.histories
     }
 
-    fn take(&mut self, output: &Output, ingested_at_us: i64, world: &History, wrong: &mut Vec<String>) -> Taken {
+    fn take(
+        &mut self,
+        output: &Output,
+        ingested_at_us: i64,
+        world: &History,
+        wrong: &mut Vec<String>,
+    ) -> Taken {
         let Output::Event(judged) = output else { return Taken::Patch };
         if !judged.distinct {
             return Taken::Duplicate;

@@ -24,7 +24,8 @@ impl DeadLetters for SimLetters {
     fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             self.stage.step(Call::LettersRecover, Edge::Before, "letters").await?;
-            let kept = last.and_then(|token| token.0.as_slice().try_into().ok()).map_or(0, u64::from_be_bytes) as usize;
+            let kept = last.and_then(|token| token.0.as_slice().try_into().ok()).map_or(0, u64::from_be_bytes)
+                as usize;
             self.prepared = kept;
             {
                 let mut state = self.stage.lock();

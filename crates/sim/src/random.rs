@@ -25,7 +25,7 @@ impl Random {
 
     /// A number below `end`; 0 where `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     /// An index below `end`.

@@ -70,12 +70,13 @@ impl Current {
             wrong.push(format!("{} id={id} regressed to {}", event.schema.table, event.order));
         }
         let known = before.and_then(|held| held.cells.as_ref()).map(|cells| cells.big.clone());
-        let cells = (event.op != Op::Delete).then(|| cells_of(judged.current_row())).flatten().map(|mut cells| {
-            if cells.big == Big::Unchanged {
-                cells.big = known.unwrap_or(Big::Unchanged);
-            }
-            cells
-        });
+        let cells =
+            (event.op != Op::Delete).then(|| cells_of(judged.current_row())).flatten().map(|mut cells| {
+                if cells.big == Big::Unchanged {
+                    cells.big = known.unwrap_or(Big::Unchanged);
+                }
+                cells
+            });
         table.rows.insert(id, Held { order: event.order, cells });
         Taken::Written
     }
@@ -85,7 +86,10 @@ impl Current {
         let Some(held) = id_of(&patch.key).and_then(|id| table.rows.get_mut(&id)) else { return };
         let Some(cells) = &mut held.cells else { return };
         if held.order != patch.order {
-            wrong.push(format!("a patch of {} is for {}, not {}", patch.schema.table, patch.order, held.order));
+            wrong.push(format!(
+                "a patch of {} is for {}, not {}",
+                patch.schema.table, patch.order, held.order
+            ));
             return;
         }
         for (at, column) in patch.columns.iter().enumerate() {

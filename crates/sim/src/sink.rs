@@ -39,7 +39,13 @@ pub(crate) trait Layout: Clone + Default + Send + 'static {
     fn warehouses(disk: &mut Disk) -> &mut BTreeMap<String, Warehouse<Self>>;
 
     /// Writes an output of an epoch; says what is wrong with it.
-    fn take(&mut self, output: &Output, ingested_at_us: i64, world: &History, wrong: &mut Vec<String>) -> Taken;
+    fn take(
+        &mut self,
+        output: &Output,
+        ingested_at_us: i64,
+        world: &History,
+        wrong: &mut Vec<String>,
+    ) -> Taken;
 
     /// What is wrong with visible contents.
     fn check(&self, world: &History, wrong: &mut Vec<String>);
@@ -140,10 +146,16 @@ impl<L: Layout> SimSink<L> {
         warehouse.committed = keep;
         self.contents = warehouse.prepared().cloned().unwrap_or_default();
         if committed > epoch && !restored && !early_flush {
-            state.breach(format!("{} is to recover to epoch {}, but committed {}", self.name, epoch.0, committed.0));
+            state.breach(format!(
+                "{} is to recover to epoch {}, but committed {}",
+                self.name, epoch.0, committed.0
+            ));
         }
         if !found {
-            state.breach(format!("{} is to recover to epoch {}, of which it knows nothing", self.name, epoch.0));
+            state.breach(format!(
+                "{} is to recover to epoch {}, of which it knows nothing",
+                self.name, epoch.0
+            ));
         }
         (self.recovered, self.dirty) = (true, false);
         self.look(&mut state);
@@ -196,7 +208,8 @@ impl<L: Layout> SimSink<L> {
         let epoch = self.epoch.unwrap_or_default();
         let (contents, ingested_at_us) = (self.contents.clone(), self.ingested_at_us);
         let warehouse = self.warehouse(&mut state);
-        let waiting = warehouse.versions.last().map(|version| version.epoch).filter(|e| *e > warehouse.committed);
+        let waiting =
+            warehouse.versions.last().map(|version| version.epoch).filter(|e| *e > warehouse.committed);
         warehouse.versions.push(Version { epoch, ingested_at_us, contents });
         if stage.mutant == Some(Mutant::EarlyFlush) {
             warehouse.committed = epoch;
@@ -249,7 +262,12 @@ fn describe(output: &Output, history: &History) -> String {
         }
         Output::Patch(patch) => {
             let id = crate::decoder::id_of(&patch.key);
-            format!("patch of {} id={id:?} columns {:?} at {}", patch.schema.table, patch.columns, short(&patch.order))
+            format!(
+                "patch of {} id={id:?} columns {:?} at {}",
+                patch.schema.table,
+                patch.columns,
+                short(&patch.order)
+            )
         }
     }
 }

@@ -83,7 +83,12 @@ pub(crate) struct SimSource {
 }
 
 impl SimSource {
-    pub(crate) fn new(stage: Arc<Stage>, partitions: Arc<Vec<Partition>>, kind: SourceKind, pace_ms: u64) -> Self {
+    pub(crate) fn new(
+        stage: Arc<Stage>,
+        partitions: Arc<Vec<Partition>>,
+        kind: SourceKind,
+        pace_ms: u64,
+    ) -> Self {
         let random = stage.lock().random.fork();
         let lanes = partitions.iter().map(|_| Lane::default()).collect();
         Self { stage, partitions, kind, session: 0, lanes, random, pace_ms, due: None }

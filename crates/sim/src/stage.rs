@@ -57,7 +57,13 @@ pub(crate) struct State {
 }
 
 impl Stage {
-    pub(crate) fn new(history: Arc<History>, disk: Disk, random: Random, mutant: Option<Mutant>, trace: bool) -> Self {
+    pub(crate) fn new(
+        history: Arc<History>,
+        disk: Disk,
+        random: Random,
+        mutant: Option<Mutant>,
+        trace: bool,
+    ) -> Self {
         let state = State {
             disk,
             plan: Plan::calm(),
@@ -180,7 +186,8 @@ impl State {
         self.digest = (self.digest ^ now_us as u64).wrapping_mul(0x100_0000_01b3).rotate_left(17);
         if let Some(trace) = &mut self.trace {
             let line = line();
-            self.digest = line.bytes().fold(self.digest, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+            self.digest =
+                line.bytes().fold(self.digest, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
             trace.push(format!("{:>14.3} ms  {line}", (now_us - 1_800_000_000_000_000) as f64 / 1000.0));
         }
     }

@@ -123,11 +123,15 @@ fn check(state: &mut State, next: &Checkpoint) {
         state.violation(format!("conservation at checkpoint {}: {residue}", next.epoch.0));
     }
     let prepared = state.disk.histories.iter();
-    let prepared: Vec<_> = prepared.map(|(sink, w)| (sink.clone(), w.prepared().map_or(0, |c| c.len() as u64))).collect();
+    let prepared: Vec<_> =
+        prepared.map(|(sink, w)| (sink.clone(), w.prepared().map_or(0, |c| c.len() as u64))).collect();
     for (sink, rows) in prepared {
         let written = next.counters.sinks.get(&sink).map_or(0, |counts| counts.written);
         if written != rows {
-            state.violation(format!("checkpoint {} counts {written} rows of {sink}, which has {rows}", next.epoch.0));
+            state.violation(format!(
+                "checkpoint {} counts {written} rows of {sink}, which has {rows}",
+                next.epoch.0
+            ));
         }
     }
     let before = state.disk.store.checkpoint.clone();

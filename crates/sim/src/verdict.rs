@@ -26,13 +26,16 @@ pub(crate) fn judge(stage: &Stage, world: &SimWorld) {
             match spec.layout {
                 Layout::History => {
                     let empty = Full::default();
-                    let full = state.disk.histories.get(&spec.name).and_then(|w| w.visible()).unwrap_or(&empty);
+                    let full =
+                        state.disk.histories.get(&spec.name).and_then(|w| w.visible()).unwrap_or(&empty);
                     judge_history(&stage.history, full, &mut found);
                 }
                 Layout::Replica => {
                     let empty = Current::default();
-                    let current = state.disk.replicas.get(&spec.name).and_then(|w| w.visible()).unwrap_or(&empty);
-                    let counters = state.disk.store.checkpoint.as_ref().map(|c| c.counters.clone()).unwrap_or_default();
+                    let current =
+                        state.disk.replicas.get(&spec.name).and_then(|w| w.visible()).unwrap_or(&empty);
+                    let counters =
+                        state.disk.store.checkpoint.as_ref().map(|c| c.counters.clone()).unwrap_or_default();
                     unresolved += judge_replica(&stage.history, current, &counters, &mut found);
                 }
             }
@@ -54,7 +57,9 @@ pub(crate) fn judge(stage: &Stage, world: &SimWorld) {
 fn judge_history(history: &History, full: &Full, wrong: &mut Vec<String>) {
     let changes = full.changes();
     let expected = (0..history.changes.len()).filter(|change| !history.changes[*change].is_poison());
-    wrong.extend(expected.filter(|c| !changes.contains(c)).map(|c| format!("{} is missing", history.describe(c))));
+    wrong.extend(
+        expected.filter(|c| !changes.contains(c)).map(|c| format!("{} is missing", history.describe(c))),
+    );
     if full.len() != changes.len() {
         wrong.push(format!("{} rows of {} events", full.len(), changes.len()));
     }
@@ -96,25 +101,23 @@ fn judge_replica(history: &History, current: &Current, counters: &Counters, wron
                 continue;
             }
             match (seen, truth) {
-                (Some(seen), Some(truth)) if seen.big == Big::Unchanged && agrees(seen, truth) => unresolved += 1,
+                (Some(seen), Some(truth)) if seen.big == Big::Unchanged && agrees(seen, truth) => {
+                    unresolved += 1
+                }
                 _ => wrong.push(format!("the replica of {name} id={id} shows {seen:?}, not {truth:?}")),
             }
         }
         let counted = counters.tables.get(&name).map_or(0, |counts| counts.unresolved);
         if unresolved > counted {
-            wrong.push(format!("{unresolved} values of {name} stayed unresolved, but {counted} were counted"));
+            wrong
+                .push(format!("{unresolved} values of {name} stayed unresolved, but {counted} were counted"));
         }
         all += unresolved;
     }
     all
 }
 
-fn judge_letters(
-    history: &History,
-    world: &SimWorld,
-    letters: &[DeadLetter],
-    wrong: &mut Vec<String>,
-) {
+fn judge_letters(history: &History, world: &SimWorld, letters: &[DeadLetter], wrong: &mut Vec<String>) {
     let mut found = BTreeMap::<(String, u64), u64>::new();
     for letter in letters.iter().filter(|letter| letter.stage != LetterStage::Write) {
         *found.entry((letter.partition.clone(), letter.offset)).or_default() += 1;
@@ -141,18 +144,14 @@ fn judge_letters(
     }
 }
 
-fn judge_counters(
-    history: &History,
-    world: &SimWorld,
-    counters: &Counters,
-    wrong: &mut Vec<String>,
-) {
+fn judge_counters(history: &History, world: &SimWorld, counters: &Counters, wrong: &mut Vec<String>) {
     for (index, table) in history.tables.iter().enumerate() {
         let name = format!("{}.{}", table.schema, table.name);
         let distinct = history.changes.iter().filter(|c| c.table == index).count() as u64;
         let counted = counters.tables.get(&name).copied().unwrap_or_default();
         if counted.distinct != distinct {
-            wrong.push(format!("{} distinct events of {name} were counted, not {distinct}", counted.distinct));
+            wrong
+                .push(format!("{} distinct events of {name} were counted, not {distinct}", counted.distinct));
         }
         if counted.untold > 0 {
             wrong.push(format!("{} events of {name} could not be told", counted.untold));

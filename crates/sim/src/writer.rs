@@ -149,7 +149,8 @@ impl Writer {
         let at = self.random.index(self.open.len());
         let table = self.random.index(self.history.tables.len());
         let id = self.random.below(self.keys as u64) as i64;
-        let moved = self.random.chance(12).then(|| self.random.below(self.keys as u64) as i64).filter(|m| *m != id);
+        let moved =
+            self.random.chance(12).then(|| self.random.below(self.keys as u64) as i64).filter(|m| *m != id);
         let truncate = self.random.chance(2) && self.history.tables[table].identity != Identity::Keyless;
         let keyless = self.history.tables[table].identity == Identity::Keyless;
         if self.history.locks && !keyless && self.is_locked(at, table, id, moved, truncate) {
@@ -164,7 +165,8 @@ impl Writer {
         let others = self.open.iter().enumerate().filter(|(i, _)| *i != mine).flat_map(|(_, slots)| slots);
         others.filter(|slot| slot.table == table).any(|slot| {
             let wanted = [Some(id), moved];
-            let meets = wanted.contains(&Some(slot.id)) || slot.moved.is_some() && wanted.contains(&slot.moved);
+            let meets =
+                wanted.contains(&Some(slot.id)) || slot.moved.is_some() && wanted.contains(&slot.moved);
             truncate || slot.truncate || meets
         })
     }
@@ -266,7 +268,9 @@ impl Writer {
                 self.stream(Change { cells: Some(cells), ..change });
             }
             (Some(old), Some(to)) => self.move_row(change, &old, to),
-            (Some(old), None) if self.random.chance(25) => self.delete(Change { op: Op::Delete, ..change }, &old),
+            (Some(old), None) if self.random.chance(25) => {
+                self.delete(Change { op: Op::Delete, ..change }, &old)
+            }
             (Some(old), None) => {
                 let (now, seen) = self.updated(table, &old);
                 self.history.rows[table].insert(id, now);
@@ -341,7 +345,8 @@ impl Writer {
     fn snapshot(&mut self) {
         let lsn = self.advance();
         self.streaming = true;
-        let keys = self.history.rows.iter().enumerate().flat_map(|(t, rows)| rows.keys().map(move |id| (t, *id)));
+        let keys =
+            self.history.rows.iter().enumerate().flat_map(|(t, rows)| rows.keys().map(move |id| (t, *id)));
         self.fresh_reads = Some((lsn, keys.collect()));
         for table in 0..self.history.tables.len() {
             let rows = self.history.rows[table].clone();
@@ -374,8 +379,11 @@ impl Writer {
             let slots = self.open.iter().flatten().filter(|slot| slot.table == table);
             slots.into_iter().any(|slot| slot.truncate || slot.id == id || slot.moved == Some(id))
         };
-        let rows: Vec<_> =
-            self.history.rows[table].iter().filter(|(id, _)| !busy(**id)).map(|(id, c)| (*id, c.clone())).collect();
+        let rows: Vec<_> = self.history.rows[table]
+            .iter()
+            .filter(|(id, _)| !busy(**id))
+            .map(|(id, c)| (*id, c.clone()))
+            .collect();
         // The connector's position, which no event shares.
         let lsn = last_commit + 1;
         if !self.chunks.insert((table, lsn)) {
@@ -388,7 +396,15 @@ impl Writer {
         }
     }
 
-    fn read(&self, table: usize, id: i64, cells: Cells, lsn: u64, p: Option<u64>, snapshot: Snapshot) -> Change {
+    fn read(
+        &self,
+        table: usize,
+        id: i64,
+        cells: Cells,
+        lsn: u64,
+        p: Option<u64>,
+        snapshot: Snapshot,
+    ) -> Change {
         let (ts_us, cells) = (self.now_us, Some(cells));
         let (op, id) = (Op::Read, Some(id));
         Change { table, op, id, old_id: None, new_id: None, p, lsn, ts_us, snapshot, cells }
@@ -405,7 +421,8 @@ mod tests {
     fn positions_order_the_changes_of_a_key() {
         for seed in 0..300 {
             let history = Writer::write(Random::new(seed), 120);
-            let mut ordered: Vec<_> = history.changes.iter().filter(|c| c.p.is_some() && c.op != Op::Read).collect();
+            let mut ordered: Vec<_> =
+                history.changes.iter().filter(|c| c.p.is_some() && c.op != Op::Read).collect();
             ordered.sort_by_key(|c| (c.p, c.lsn));
             let streamed: Vec<_> =
                 history.changes.iter().filter(|c| c.p.is_some() && c.op != Op::Read).map(|c| c.lsn).collect();

@@ -61,7 +61,9 @@ fn seeds() {
             }
         }
     }
-    for what in ["late events", "duplicates", "filled rows", "patches", "forwards", "savepoints restored", "restarts"] {
+    for what in
+        ["late events", "duplicates", "filled rows", "patches", "forwards", "savepoints restored", "restarts"]
+    {
         assert!(seen.get(what).is_some_and(|n| *n > 0), "there were no {what}");
     }
 }
@@ -81,7 +83,8 @@ fn mutants_are_caught() {
             let outcome = run(seed, Some(mutant), false);
             outcome.violations.into_iter().next().map(|violation| (seed, violation))
         });
-        let (seed, violation) = caught.unwrap_or_else(|| panic!("{mutant:?} was not caught in {MUTANT_SEEDS} seeds"));
+        let (seed, violation) =
+            caught.unwrap_or_else(|| panic!("{mutant:?} was not caught in {MUTANT_SEEDS} seeds"));
         println!("{mutant:?} was caught by seed {seed}: {violation}");
     }
 }
