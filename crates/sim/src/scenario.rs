@@ -19,7 +19,7 @@ use crate::source::{QUEUE_IDLE, SourceKind};
 use crate::stage::Stage;
 use crate::verdict;
 use crate::world::{Layout, SimWorld, SinkSpec};
-use crate::writer::Writer;
+use crate::writer::{Limits, Writer};
 
 /// No life takes longer than this, in virtual time: a pipeline that still runs is stuck.
 const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
@@ -41,9 +41,20 @@ pub struct Outcome {
     pub digest: u64,
 }
 
-/// Runs the world of `seed`, with a mistake in it if asked for.
-pub fn run(seed: u64, mutant: Option<Mutant>, trace: bool) -> Outcome {
-    Scenario::new(seed, mutant, trace).run()
+/// How to run a seed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// A mistake to make.
+    pub mutant: Option<Mutant>,
+    /// Whether to write down every step.
+    pub trace: bool,
+    /// Known limits to go beyond.
+    pub limits: Limits,
+}
+
+/// Runs the world of `seed`.
+pub fn run(seed: u64, options: Options) -> Outcome {
+    Scenario::new(seed, options).run()
 }
 
 /// What may happen in the life of a process.
@@ -69,10 +80,11 @@ struct Scenario {
 }
 
 impl Scenario {
-    fn new(seed: u64, mutant: Option<Mutant>, trace: bool) -> Self {
+    fn new(seed: u64, options: Options) -> Self {
+        let Options { mutant, trace, limits } = options;
         let mut random = Random::new(seed);
         let target = random.pick(&[30, 60, 100, 300]);
-        let history = Arc::new(Writer::write(random.fork(), target));
+        let history = Arc::new(Writer::write(random.fork(), target, limits));
         let partitions = Arc::new(delivery::deliver(&history, random.fork()));
         let stage = Arc::new(Stage::new(history, Disk::default(), random.fork(), mutant, trace));
         let kind = random.pick(&[SourceKind::Log, SourceKind::Queue]);
@@ -346,7 +358,7 @@ mod tests {
     #[test]
     fn an_exhausted_source_gets_a_last_epoch() {
         for seed in 0..30 {
-            let mut scenario = Scenario::new(seed, None, false);
+            let mut scenario = Scenario::new(seed, Options::default());
             scenario.interval_ms = 1;
             scenario.life(1, End::Exhausted, Plan::slow(100, 20));
             verdict::judge(&scenario.stage, &scenario.world);

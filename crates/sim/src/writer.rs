@@ -12,6 +12,18 @@ use millstream_core::{Op, Snapshot};
 use crate::history::{Big, Cells, Change, History, Identity, Item, Table};
 use crate::random::Random;
 
+/// Known limits of keeping large values, which histories keep clear of unless asked not to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The first transaction after a snapshot may delete and move rows that the snapshot read, and change their large values.
+    /// Its order is below the reads' although it is newer. Where such events arrive late, large values are ranked by that order
+    /// alone, so that a replica can keep the read's value.
+    pub values_across_snapshots: bool,
+    /// A key that a key change left is used again. State forgets the left row's large values then, although the new key may
+    /// still ask for them.
+    pub reuse_of_left_keys: bool,
+}
+
 /// Positions are bytes in a log: two never touch.
 const STEP: u64 = 16;
 
@@ -22,15 +34,6 @@ const TABLES: [Table; 5] = [
     Table { schema: "public", name: "clicks", identity: Identity::Keyless },
     Table { schema: "public", name: "items", identity: Identity::Integer },
 ];
-
-/// Whether the first transaction after a snapshot may delete and move rows that the snapshot read, and change their large
-/// values. Its order is below the reads' although it is newer; large values of events that arrive late are ranked by that
-/// order alone, so that a replica can keep the read's value. Set to `false` while that limit stands.
-const VALUES_ACROSS_SNAPSHOTS: bool = false;
-
-/// Whether a key that a key change left is used again. State forgets the left row's large values then, although the new key
-/// may still ask for them. Set to `false` while that limit stands.
-const REUSE_OF_LEFT_KEYS: bool = false;
 
 /// A change that an open transaction is to make: what exactly is decided at its commit.
 #[derive(Debug, Clone, Copy)]
@@ -64,11 +67,12 @@ pub(crate) struct Writer {
     /// Keys that key changes left.
     left: BTreeSet<(usize, i64)>,
     next_v: i64,
+    limits: Limits,
 }
 
 impl Writer {
     /// A history of about `target` events.
-    pub(crate) fn write(mut random: Random, target: usize) -> History {
+    pub(crate) fn write(mut random: Random, target: usize, limits: Limits) -> History {
         let count = 2 + random.index(TABLES.len() - 1);
         let keys = random.pick(&[1, 2, 4, 8, 20, 60]);
         let history = History {
@@ -91,6 +95,7 @@ impl Writer {
             chunks: BTreeSet::new(),
             left: BTreeSet::new(),
             next_v: 0,
+            limits,
         };
         writer.before_capture();
         while writer.history.changes.len() < target {
@@ -247,10 +252,10 @@ impl Writer {
             return;
         }
         let old = self.history.rows[table].get(&id).cloned();
-        let usable = |id: &i64| REUSE_OF_LEFT_KEYS || !self.left.contains(&(table, *id));
+        let usable = |id: &i64| self.limits.reuse_of_left_keys || !self.left.contains(&(table, *id));
         let free = moved.filter(|to| !self.history.rows[table].contains_key(to)).filter(usable);
         let unusable = !usable(&id);
-        let plain = !VALUES_ACROSS_SNAPSHOTS && self.is_below_read(&change);
+        let plain = !self.limits.values_across_snapshots && self.is_below_read(&change);
         match (old, free) {
             (Some(old), _) if plain => {
                 let now = Cells { v: self.fresh_v(), big: old.big };
@@ -420,7 +425,7 @@ mod tests {
     #[test]
     fn positions_order_the_changes_of_a_key() {
         for seed in 0..300 {
-            let history = Writer::write(Random::new(seed), 120);
+            let history = Writer::write(Random::new(seed), 120, Limits::default());
             let mut ordered: Vec<_> =
                 history.changes.iter().filter(|c| c.p.is_some() && c.op != Op::Read).collect();
             ordered.sort_by_key(|c| (c.p, c.lsn));

@@ -1,58 +1,106 @@
 //! Simulation: thousands of seeds, each a world of its own. See the crate's docs for how to run more, or one.
 
-use std::collections::BTreeMap;
+#![expect(clippy::print_stdout, reason = "what a run saw is for people")]
 
-use millstream_sim::{Call, Edge, Fault, Mutant, Outcome, run};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use millstream_sim::{Call, Edge, Fault, Limits, Mutant, Options, Outcome, run};
 
 /// Seeds that every test run tries; `MILLSTREAM_SIM_SEEDS` asks for another number.
 const SEEDS: u64 = 2000;
 /// After so many failed seeds no more are tried; the one with the smallest history is shown.
 const FAILED_MAX: usize = 10;
 /// Each mutant must be caught within so many seeds.
-const MUTANT_SEEDS: u64 = 60;
+const MUTANT_SEEDS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn command(seed: u64) -> String {
-    format!("MILLSTREAM_SIM_SEED={seed} cargo test -p millstream-sim --test sim seeds -- --nocapture")
+fn limits() -> Limits {
+    let asked = std::env::var("MILLSTREAM_SIM_LIMITS").unwrap_or_default();
+    let asked = |name: &str| asked.split(',').any(|limit| limit == name);
+    Limits { values_across_snapshots: asked("values"), reuse_of_left_keys: asked("reuse") }
 }
 
-/// Runs the seed again with a trace and fails with it.
-fn fail(seed: u64) -> ! {
-    let outcome = run(seed, None, true);
+/// Runs one seed with a trace and fails if it does.
+fn show(seed: u64) {
+    let outcome = run(seed, Options { trace: true, limits: limits(), ..Options::default() });
     println!("{}", outcome.trace.join("\n"));
-    panic!("seed {seed} failed:\n  {}\nto see it again: {}", outcome.violations.join("\n  "), command(seed));
+    let limits = std::env::var("MILLSTREAM_SIM_LIMITS")
+        .map_or_else(|_| String::new(), |l| format!("MILLSTREAM_SIM_LIMITS={l} "));
+    assert!(
+        outcome.violations.is_empty(),
+        "seed {seed} failed:\n  {}\nto see it again: {limits}MILLSTREAM_SIM_SEED={seed} cargo test -p millstream-sim --test sim \
+         seeds -- --nocapture",
+        outcome.violations.join("\n  ")
+    );
+}
+
+/// What many seeds came to.
+#[derive(Default)]
+struct Tally {
+    struck: BTreeMap<(Call, Edge, Fault), u64>,
+    seen: BTreeMap<&'static str, u64>,
+    /// Size and seed.
+    failed: Vec<(usize, u64)>,
+}
+
+impl Tally {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        if let Some(violation) = outcome.violations.first() {
+            println!("seed {seed} ({} events): {violation}", outcome.events);
+            self.failed.push((outcome.events, seed));
+        }
+        outcome.struck.into_iter().for_each(|(step, n)| *self.struck.entry(step).or_default() += n);
+        outcome.seen.into_iter().for_each(|(what, n)| *self.seen.entry(what).or_default() += n);
+    }
+
+    fn merge(&mut self, other: Tally) {
+        self.failed.extend(other.failed);
+        other.struck.into_iter().for_each(|(step, n)| *self.struck.entry(step).or_default() += n);
+        other.seen.into_iter().for_each(|(what, n)| *self.seen.entry(what).or_default() += n);
+    }
+}
+
+/// Runs the seeds on all processors.
+fn tally(seeds: u64) -> Tally {
+    let next = AtomicU64::new(0);
+    let some = || {
+        let mut tally = Tally::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds || tally.failed.len() >= FAILED_MAX {
+                return tally;
+            }
+            tally.add(seed, run(seed, Options { limits: limits(), ..Options::default() }));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(some)).collect();
+        threads.into_iter().fold(Tally::default(), |mut all, thread| {
+            all.merge(thread.join().expect("a seed panicked"));
+            all
+        })
+    })
 }
 
 #[test]
 fn seeds() {
     if let Some(seed) = number("MILLSTREAM_SIM_SEED") {
-        let outcome = run(seed, None, true);
-        println!("{}", outcome.trace.join("\n"));
-        assert!(outcome.violations.is_empty(), "seed {seed} failed:\n  {}", outcome.violations.join("\n  "));
+        return show(seed);
+    }
+    let Tally { struck, seen, failed } = tally(number("MILLSTREAM_SIM_SEEDS").unwrap_or(SEEDS));
+    if let Some((_, seed)) = failed.iter().min() {
+        show(*seed);
+    }
+    println!("faults: {struck:?}\nseen: {seen:#?}");
+    if number("MILLSTREAM_SIM_SEEDS").is_some_and(|seeds| seeds < SEEDS) {
         return;
     }
-    let mut struck = BTreeMap::<(Call, Edge, Fault), u64>::new();
-    let mut seen = BTreeMap::<&str, u64>::new();
-    let mut failed = Vec::new();
-    for seed in 0..number("MILLSTREAM_SIM_SEEDS").unwrap_or(SEEDS) {
-        let Outcome { violations, struck: hit, seen: saw, events, .. } = run(seed, None, false);
-        if let Some(violation) = violations.first() {
-            println!("seed {seed} ({events} events): {violation}");
-            failed.push((events, seed));
-            if failed.len() == FAILED_MAX {
-                break;
-            }
-        }
-        hit.into_iter().for_each(|(step, n)| *struck.entry(step).or_default() += n);
-        saw.into_iter().for_each(|(what, n)| *seen.entry(what).or_default() += n);
-    }
-    if let Some((_, seed)) = failed.iter().min() {
-        fail(*seed);
-    }
-    println!("faults: {struck:#?}\nseen: {seen:#?}");
     // A simulation in which something never happens proves nothing about it.
     for call in Call::ALL {
         for edge in Edge::ALL {
@@ -61,9 +109,17 @@ fn seeds() {
             }
         }
     }
-    for what in
-        ["late events", "duplicates", "filled rows", "patches", "forwards", "savepoints restored", "restarts"]
-    {
+    let needed = [
+        "late events",
+        "duplicates",
+        "filled rows",
+        "patches",
+        "forwards",
+        "restarts",
+        "checkpoint timeouts",
+        "savepoints restored over newer checkpoints",
+    ];
+    for what in needed {
         assert!(seen.get(what).is_some_and(|n| *n > 0), "there were no {what}");
     }
 }
@@ -71,8 +127,11 @@ fn seeds() {
 #[test]
 fn a_seed_repeats_itself() {
     for seed in 0..20 {
-        let digests = [run(seed, None, true).digest, run(seed, None, true).digest];
-        assert_eq!(digests[0], digests[1], "seed {seed} went two ways");
+        let traced = || run(seed, Options { trace: true, ..Options::default() });
+        let (first, second) = (traced(), traced());
+        let parted = first.trace.iter().zip(&second.trace).find(|(a, b)| a != b);
+        assert_eq!(parted, None, "seed {seed} went two ways");
+        assert_eq!(first.digest, second.digest, "seed {seed} went two ways");
     }
 }
 
@@ -80,7 +139,7 @@ fn a_seed_repeats_itself() {
 fn mutants_are_caught() {
     for mutant in Mutant::ALL {
         let caught = (0..MUTANT_SEEDS).find_map(|seed| {
-            let outcome = run(seed, Some(mutant), false);
+            let outcome = run(seed, Options { mutant: Some(mutant), ..Options::default() });
             outcome.violations.into_iter().next().map(|violation| (seed, violation))
         });
         let (seed, violation) =
