@@ -43,39 +43,10 @@
 //! across.
 
 use super::entry::{ADJUSTED, Entry, P_UNKNOWN, READ, READ_EXACT};
-use crate::event::{Event, Op, Snapshot};
+use super::stamp::Stamp;
 use crate::order::Order;
 
-/// What matters of an event here.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stamp {
-    /// Its order.
-    pub(super) order: Order,
-    /// Its source time, µs.
-    pub(super) time_us: Option<i64>,
-    /// When the connector handled it, µs; the source time if it does not say. Within the connector's millisecond a change
-    /// is later than a read.
-    pub(super) seen_us: Option<i64>,
-    /// Whether its `p` is the source's.
-    pub(super) exact: bool,
-    /// Whether it is a snapshot read.
-    pub(super) read: bool,
-}
-
 impl Stamp {
-    /// An event's.
-    pub(super) fn of(event: &Event) -> Self {
-        // A connector restarted in the middle of a snapshot marks streamed changes as snapshot too: only the op tells.
-        let read = event.op == Op::Read;
-        let time_us = event.facts.ts_us;
-        let within_ms = if read { 0 } else { 999 };
-        let seen_us = event.facts.processed_ts_ms.map(|ms| ms.saturating_mul(1000).saturating_add(within_ms));
-        let flattened = matches!(event.order.sections(), [_, p, lsn] if p == lsn);
-        // A read-only incremental snapshot's reads can have p = lsn, but flattened ones have neither.
-        let exact = event.p_known && (!flattened || event.facts.snapshot == Snapshot::Incremental);
-        Self { order: event.order, time_us, seen_us: seen_us.or(time_us), exact, read }
-    }
-
     /// The order that the event must be written with instead of its own, given the newest of its key.
     pub(super) fn adjusted(&self, entry: &Entry) -> Option<Order> {
         if self.order == entry.newest {
@@ -87,28 +58,36 @@ impl Stamp {
         if mine != its {
             return None;
         }
+        let newest = Stamp {
+            order: entry.newest,
+            time_us: entry.time_us(),
+            seen_us: entry.seen_us(),
+            exact: !entry.is(P_UNKNOWN),
+            read: entry.is(READ),
+        };
         if self.read {
-            let change = (!entry.is(P_UNKNOWN), entry.time_us(), entry.seen_us());
-            let read = (self.exact, self.time_us, self.seen_us);
-            let overtaken = !entry.is(READ) && self.order > entry.newest && is_newer(change, read);
+            let overtaken = !newest.read && self.order > newest.order && newest.is_newer_than_read(self);
             return overtaken.then(|| self.order.with_section(1, 0));
         }
-        let (s, read) = if entry.is(READ) {
-            (newest_p, (!entry.is(P_UNKNOWN), entry.time_us(), entry.seen_us()))
+        let (s, read) = if newest.read {
+            (newest_p, newest)
         } else if entry.is(ADJUSTED) {
-            (newest_p.checked_sub(1)?, (entry.is(READ_EXACT), Some(entry.mark_us), Some(entry.mark_us)))
+            let mark = Some(entry.mark_us);
+            let read =
+                Stamp { time_us: mark, seen_us: mark, exact: entry.is(READ_EXACT), read: true, ..newest };
+            (newest_p.checked_sub(1)?, read)
         } else {
             return None;
         };
         // Changes of one transaction must go the same way, so this asks for `p` and not for the order.
-        let overtaken = p <= s && is_newer((self.exact, self.time_us, self.seen_us), read);
+        let overtaken = p <= s && self.is_newer_than_read(&read);
         let above = s.checked_add(1)?;
         overtaken.then(|| self.order.with_section(1, above))
     }
 
-    /// Makes the event the newest of `entry`; `own_order` is the order it came with.
-    pub(super) fn become_newest(&self, entry: &mut Entry, own_order: &Order) {
-        let adjusted = self.order.sections().get(1) != own_order.sections().get(1);
+    /// Makes the event the newest of `entry`, at the order that it is written with.
+    pub(super) fn become_newest(&self, entry: &mut Entry, written: Order) {
+        let adjusted = self.order.sections().get(1) != written.sections().get(1);
         if adjusted && entry.is(READ) {
             let read_exact = !entry.is(P_UNKNOWN);
             // The time that the changes of the same transaction will be compared with.
@@ -121,7 +100,7 @@ impl Stamp {
         }
         entry.set(READ, self.read);
         entry.set(ADJUSTED, adjusted);
-        entry.newest = self.order;
+        entry.newest = written;
         let postgres = self.order.sections().len() == 3;
         entry.set(P_UNKNOWN, postgres && !self.exact);
         entry.set_times(self.time_us.filter(|_| postgres), self.seen_us);
@@ -152,15 +131,5 @@ impl Stamp {
             _ => return None,
         };
         Some(self.order.with_section(last, moved))
-    }
-}
-
-/// Whether a change is newer than a read though its order is smaller. Each is (exact, source time, connector's time).
-fn is_newer(change: (bool, Option<i64>, Option<i64>), read: (bool, Option<i64>, Option<i64>)) -> bool {
-    let later = |change: Option<i64>, read: Option<i64>| change.zip(read).is_some_and(|(c, r)| c > r);
-    match (change.0, read.0) {
-        (true, true) => false,
-        (false, false) => later(change.2, read.2),
-        _ => later(change.1, read.1),
     }
 }

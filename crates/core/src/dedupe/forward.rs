@@ -13,20 +13,19 @@
 //! kind   1 byte   0 borrow, 1 fill
 //! schema          of the new key's rows
 //! to              the receiving key
-//! borrow: heir's key, order, exact, source and connector's time, columns      fill: (column, path, value) …
+//! borrow: heir's key, its create's stamp, columns      fill: (column, path, value) …
 //! ```
 
 use std::sync::Arc;
 
 use super::cells::{put_schema, take_schema, take_value};
 use super::encoding::{
-    FORMAT, damaged, put_bytes, put_order, put_signed, take_byte, take_bytes, take_len, take_order,
-    take_signed, take_text, unknown_format,
+    FORMAT, damaged, put_bytes, take_byte, take_bytes, take_len, take_text, unknown_format,
 };
 use super::route::{shard_of_address, table_hash};
+use super::stamp::Stamp;
 use crate::error::Result;
 use crate::key::{Key, put_varint};
-use crate::order::Order;
 use crate::row::RowBuilder;
 use crate::schema::RowSchema;
 
@@ -36,26 +35,41 @@ pub(super) const PATH_MAX: usize = 8;
 /// A value on its way, or kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Since when the key has the value: the order of the event that set it; or, if it was inherited, the order of the
-    /// create that took the key over, then the same at the key before, and so on. Paths compare left to right, so that
-    /// values of one key sort by what the key had last.
-    pub(super) path: Vec<Order>,
+    /// Since when the key has the value: the stamp of the event that set it; or, if it was inherited, that of the create that
+    /// took the key over, then the same at the key before, and so on. Paths compare left to right, so that values of one key
+    /// sort by what the key had last.
+    pub(super) path: Vec<Stamp>,
     /// The value, see `cells`.
     pub(super) bytes: Box<[u8]>,
 }
 
 impl Kept {
-    /// The value as an heir has it since `order`.
-    pub(super) fn inherited(&self, order: Order) -> Self {
-        let path = std::iter::once(order).chain(self.path.iter().copied()).take(PATH_MAX).collect();
+    /// The value as an heir has it since `create`.
+    pub(super) fn inherited(&self, create: Stamp) -> Self {
+        let path = std::iter::once(create).chain(self.path.iter().copied()).take(PATH_MAX).collect();
         Self { path, bytes: self.bytes.clone() }
+    }
+
+    /// Whether the key had it before `moment`.
+    pub(super) fn is_before(&self, moment: &Stamp) -> bool {
+        self.path[0].is_before(moment)
+    }
+
+    /// Whether the key had it later than `other`.
+    pub(super) fn is_later_than(&self, other: &Kept) -> bool {
+        for (mine, its) in self.path.iter().zip(&other.path) {
+            if mine.is_before(its) || its.is_before(mine) {
+                return its.is_before(mine);
+            }
+        }
+        self.path.len() > other.path.len()
     }
 
     /// Appends path and value.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.path.len() as u8);
-        for order in &self.path {
-            put_order(out, order);
+        for stamp in &self.path {
+            stamp.encode(out);
         }
         put_bytes(out, &self.bytes);
     }
@@ -66,7 +80,7 @@ impl Kept {
         if !(1..=PATH_MAX).contains(&steps) {
             return None;
         }
-        let path = (0..steps).map(|_| take_order(bytes)).collect::<Option<Vec<_>>>()?;
+        let path = (0..steps).map(|_| Stamp::decode(bytes)).collect::<Option<Vec<_>>>()?;
         let value = take_bytes(bytes)?;
         let mut rest = value;
         take_value(&mut rest, &mut RowBuilder::new())?;
@@ -79,14 +93,8 @@ impl Kept {
 pub(super) struct Borrow {
     /// The new key.
     pub(super) heir: Key,
-    /// Order of the create.
-    pub(super) order: Order,
-    /// Whether its `p` is the source's.
-    pub(super) exact: bool,
-    /// Its source time, µs.
-    pub(super) time_us: Option<i64>,
-    /// When the connector handled it, µs.
-    pub(super) seen_us: Option<i64>,
+    /// When it was created.
+    pub(super) create: Stamp,
     /// The columns it came without. May be empty: then the old key only learns that it need keep nothing.
     pub(super) columns: Vec<Box<str>>,
 }
@@ -124,12 +132,7 @@ impl Forward {
         match &self.body {
             Body::Borrow(borrow) => {
                 put_bytes(&mut out, borrow.heir.as_bytes());
-                put_order(&mut out, &borrow.order);
-                out.push(u8::from(borrow.exact));
-                for time_us in [borrow.time_us, borrow.seen_us] {
-                    out.push(u8::from(time_us.is_some()));
-                    put_signed(&mut out, time_us.unwrap_or(0));
-                }
+                borrow.create.encode(&mut out);
                 put_varint(&mut out, borrow.columns.len() as u64);
                 for name in &borrow.columns {
                     put_bytes(&mut out, name.as_bytes());
@@ -167,16 +170,10 @@ impl Forward {
         let body = match kind {
             0 => {
                 let heir = Key::from_bytes(take_bytes(bytes)?)?;
-                let order = take_order(bytes)?;
-                let exact = take_byte(bytes)? == 1;
-                let mut time = || {
-                    let known = take_byte(bytes)? == 1;
-                    Some(Some(take_signed(bytes)?).filter(|_| known))
-                };
-                let (time_us, seen_us) = (time()?, time()?);
+                let create = Stamp::decode(bytes)?;
                 let columns =
                     (0..take_len(bytes)?).map(|_| Some(take_text(bytes)?.into())).collect::<Option<_>>()?;
-                Body::Borrow(Borrow { heir, order, exact, time_us, seen_us, columns })
+                Body::Borrow(Borrow { heir, create, columns })
             }
             1 => {
                 let mut values = Vec::new();

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::adjust::Stamp;
 use super::cache::{Cache, SlotId};
 use super::entry::{DELETE, Entry};
 use super::forward::Forward;
@@ -13,6 +12,7 @@ use super::overlay::{Overlay, Writes};
 use super::resolve::Found;
 use super::route::{KEYLESS, keyless_address, keyless_id, put_state_key, shard_of, shard_of_address};
 use super::shape::Shape;
+use super::stamp::Stamp;
 use super::tables::Tables;
 use super::{Barrier, GateConfig, Mode};
 use crate::error::Result;
@@ -276,10 +276,8 @@ impl Gate {
             facts.counters.adjusted += u64::from(stamp.replays_newest(entry));
             return Ok(Ruling::default());
         }
-        let own_order = event.order;
         let adjusted = stamp.adjusted(entry);
-        event.order = adjusted.unwrap_or(own_order);
-        let stamp = Stamp { order: event.order, ..stamp };
+        event.order = adjusted.unwrap_or(stamp.order);
         let newer = event.order > entry.newest;
         if latest {
             if !newer {
@@ -290,7 +288,7 @@ impl Gate {
         facts.counters.untold += u64::from(known == Verdict::Untold);
         facts.counters.adjusted += u64::from(adjusted.is_some());
         if newer {
-            stamp.become_newest(entry, &own_order);
+            stamp.become_newest(entry, event.order);
             entry.set(DELETE, event.op == Op::Delete);
         }
         let newest = newer && facts.holds(&event.order);
@@ -302,7 +300,7 @@ impl Gate {
         if event.order.sections().len() == 3 && shape.has_movable && !full_rows {
             let target = self.config.toast_tuple_target;
             let large = event.row.has_unchanged() || !shape.is_below(&event.row, target);
-            self.resolve(event, &Found { slot, table, newer, large }, &mut ruling, sends)?;
+            self.resolve(event, &Found { slot, table, stamp, newer, large }, &mut ruling, sends)?;
         }
         Ok(ruling)
     }

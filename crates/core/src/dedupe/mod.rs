@@ -27,6 +27,7 @@ mod resolve;
 mod route;
 mod run;
 mod shape;
+mod stamp;
 mod tables;
 #[cfg(test)]
 mod tests;

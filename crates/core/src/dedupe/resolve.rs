@@ -1,12 +1,12 @@
 //! The gate's way with unchanged large values: filling them in, patching rows, and forwarding them after key changes.
 //!
-//! A limit: when a key is used again after a key change took its row away, and the new row arrives before the old row's large
-//! values do, those are not kept, as nobody is known to wait for them; the heir's columns stay unresolved then.
+//! A limit: when a key is used again after a key change took its row away, and the new row and the old row's late values arrive
+//! before both the delete of the key change and the heir's question, the values are not kept, as nobody is known to wait
+//! for them; the heir's columns stay unresolved then.
 
 use std::sync::Arc;
 
 use super::Mode;
-use super::adjust::Stamp;
 use super::cache::SlotId;
 use super::cells::{put_value, take_value};
 use super::encoding::damaged;
@@ -15,10 +15,10 @@ use super::forward::{Body, Borrow, Forward, Kept};
 use super::gate::{Gate, Ruling};
 use super::large::{Heir, Known, Large, TIME_UNKNOWN};
 use super::shape::can_move;
+use super::stamp::Stamp;
 use crate::error::Result;
 use crate::event::{Event, Op};
 use crate::key::Key;
-use crate::order::Order;
 use crate::row::{Row, RowBuilder};
 use crate::schema::RowSchema;
 use crate::sink::{Output, Patch};
@@ -30,6 +30,8 @@ pub(super) struct Found {
     pub(super) slot: SlotId,
     /// Index of its table.
     pub(super) table: u32,
+    /// When it happened.
+    pub(super) stamp: Stamp,
     /// Whether it is newer than its key's newest.
     pub(super) newer: bool,
     /// Whether its row may hold values that are stored out of line, or lacks some.
@@ -50,7 +52,7 @@ impl Gate {
         let newer = found.newer;
         let matters = match event.op {
             _ if has_record || event.old_key.is_some() => true,
-            Op::Delete => newer && event.new_key.is_some(),
+            Op::Delete => event.new_key.is_some(),
             _ => newer && found.large,
         };
         if !matters || !self.tables.get(found.table).holds(&event.order) {
@@ -62,23 +64,20 @@ impl Gate {
         let mut unresolved = 0;
         let mut patched = Vec::new();
         if event.op == Op::Delete {
-            unresolved = if newer { end(&mut record, event) } else { 0 };
-            if !newer {
-                record.begin(event.order);
-            }
+            unresolved = end(&mut record, event, found, self.now_ms);
         } else {
             if matches!(event.op, Op::Create | Op::Read) {
-                record.begin(event.order);
+                record.begin(found.stamp);
             }
-            let values = movable(event);
+            let values = movable(event, found.stamp);
             forwards = record.feed(&values);
             if newer {
                 (ruling.filled, unresolved) = renew(&mut record, event, values, found.large)?;
             } else {
-                patched = offer_row(&mut record, event, values);
+                patched = offer_row(&mut record, event, &found.stamp, values);
             }
         }
-        if let Some(borrow) = borrow(event) {
+        if let Some(borrow) = borrow(event, found.stamp) {
             forwards.push(borrow);
         }
         self.tables.get_mut(found.table).counters.unresolved += unresolved;
@@ -101,7 +100,7 @@ impl Gate {
         }
         let table = self.intern(&forward.schema.table)?;
         let slot = self.slot(table, forward.to.as_bytes())?;
-        let found = Found { slot, table, newer: false, large: false };
+        let found = Found { slot, table, stamp: Stamp::MIN, newer: false, large: false };
         match forward.body {
             Body::Borrow(borrow) => self.lend(&found, borrow, forward.schema, sends),
             Body::Fill(values) => self.fill(&found, &forward.to, &forward.schema, values, out, sends),
@@ -115,39 +114,36 @@ impl Gate {
         schema: Arc<RowSchema>,
         sends: &mut Vec<Forward>,
     ) -> Result<()> {
-        let entry = &self.cache.slot(found.slot).entry;
-        let newest = entry.newest;
-        let Borrow { order, exact, time_us, seen_us, .. } = borrow;
-        let stamp = Stamp { order, time_us, seen_us, exact, read: false };
-        let limit = stamp.adjusted(entry).unwrap_or(order);
+        let create = borrow.create;
         // After a truncate the heir's row is gone, and nothing is needed.
-        let needed = self.tables.get(found.table).holds(&limit);
+        let needed = self.tables.get(found.table).holds(&create.order);
         let names = if needed { borrow.columns } else { Vec::new() };
+        let entry = &self.cache.slot(found.slot).entry;
         if names.is_empty() && !entry.is(VALUES) {
             return Ok(());
         }
         let mut record = self.record(found)?;
-        let parted = record.parting && same_position(&newest, &order);
-        let value = |name: &str| record.column(name)?.value.clone();
+        let shelf =
+            record.shelves.iter().position(|s| s.heir == borrow.heir && same_position(&s.end, &create));
+        let shelf = shelf.map(|i| record.shelves.remove(i));
+        let columns = shelf.as_ref().map_or(&record.columns, |shelf| &shelf.columns);
+        let column = |name: &str| columns.iter().find(|c| &*c.name == name);
+        let value = |name: &str| column(name)?.value.clone();
         let known: Vec<_> = names.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect();
         // What this key asked for at yet another one is counted there.
-        let asked = |name: &str| record.column(name).is_some_and(|c| c.asked);
+        let asked = |name: &str| column(name).is_some_and(|c| c.asked);
         let columns: Vec<_> =
             names.into_iter().map(|name| (asked(&name), name)).map(|(a, n)| (n, a)).collect();
-        if needed && !(parted && columns.is_empty()) {
-            let heir = Heir { key: borrow.heir, order, limit, since_ms: self.now_ms, schema, columns };
+        if needed && (shelf.is_none() || !columns.is_empty()) {
+            let heir = Heir { key: borrow.heir, create, since_ms: self.now_ms, schema, columns };
             let new = record.add_heir(heir);
             let forwards = record.feed(&known);
-            // Before the key's own delete is seen, earlier events may still come.
-            if new && newest >= limit {
-                let missing = record.heirs.iter().find(|heir| heir.order == order).map_or(0, unserved);
+            // Where the delete is still to come, earlier values may be too; then it counts what is missing.
+            if new && shelf.is_some() {
+                let missing = record.heirs.last().map_or(0, unserved);
                 self.tables.get_mut(found.table).counters.unresolved += missing;
             }
             self.send(forwards, sends);
-        }
-        if parted {
-            record.parting = false;
-            record.columns.clear();
         }
         let state_key = std::mem::take(&mut self.state_key);
         self.put_record(found.slot, &state_key, record);
@@ -188,7 +184,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Takes the key's record out, without heirs whose time is over and values from before the last truncate.
+    /// Takes the key's record out, without heirs and shelves whose time is over, and values from before the last truncate.
     fn record(&mut self, found: &Found) -> Result<Large> {
         let mut record = match self.cache.slot(found.slot).entry.is(VALUES) {
             true => self
@@ -198,12 +194,15 @@ impl Gate {
             false => Large::default(),
         };
         let expired_ms = self.now_ms.saturating_sub(self.config.ids_kept_ms);
-        for heir in record.heirs.iter_mut().filter(|heir| heir.since_ms == TIME_UNKNOWN) {
-            heir.since_ms = self.now_ms;
+        let heirs = record.heirs.iter_mut().map(|heir| &mut heir.since_ms);
+        let shelves = record.shelves.iter_mut().map(|shelf| &mut shelf.since_ms);
+        for since_ms in heirs.chain(shelves).filter(|since_ms| **since_ms == TIME_UNKNOWN) {
+            *since_ms = self.now_ms;
         }
         record.heirs.retain(|heir| heir.since_ms >= expired_ms);
+        record.shelves.retain(|shelf| shelf.since_ms >= expired_ms);
         if let Some(cut) = &self.tables.get(found.table).cut {
-            record.begin(cut.order);
+            record.begin(Stamp::at(cut.order));
         }
         Ok(record)
     }
@@ -255,39 +254,33 @@ impl Gate {
 }
 
 /// The values of a row that may come unchanged later.
-fn movable(event: &Event) -> Vec<(Box<str>, Kept)> {
+fn movable(event: &Event, stamp: Stamp) -> Vec<(Box<str>, Kept)> {
     let mut values = Vec::new();
     for (column, value) in event.schema.columns.iter().zip(event.row.iter()) {
         if can_move(&column.ty, value) {
             let mut bytes = Vec::new();
             put_value(&mut bytes, value);
-            values.push((column.name.clone(), Kept { path: vec![event.order], bytes: bytes.into() }));
+            values.push((column.name.clone(), Kept { path: vec![stamp], bytes: bytes.into() }));
         }
     }
     values
 }
 
-/// The row ended with the newest event. Answers how many values an heir waits for that were not seen.
-fn end(record: &mut Large, event: &Event) -> u64 {
-    let Some(new_key) = &event.new_key else {
-        record.parting = false;
-        record.columns.clear();
-        record.since = record.since.max(event.order);
-        return 0;
-    };
-    let heir = record.heirs.iter().position(|h| h.key == *new_key && same_position(&h.order, &event.order));
-    let Some(heir) = heir else {
-        record.parting = true;
-        record.columns.retain(|c| c.value.is_some() || c.asked);
-        record.columns.iter_mut().for_each(|c| c.unchanged = false);
-        return 0;
-    };
-    record.parting = false;
-    record.columns.clear();
-    let missing = unserved(&record.heirs[heir]);
-    if record.heirs[heir].columns.is_empty() {
-        record.heirs.remove(heir);
+/// The row ended. Answers how many values an heir waits for that were not seen.
+fn end(record: &mut Large, event: &Event, found: &Found, now_ms: i64) -> u64 {
+    let mut missing = 0;
+    if let Some(new_key) = &event.new_key {
+        let asked = |heir: &Heir| heir.key == *new_key && same_position(&heir.create, &found.stamp);
+        match record.heirs.iter().position(asked) {
+            None => record.shelve(new_key.clone(), found.stamp, now_ms),
+            Some(i) if record.heirs[i].columns.is_empty() => drop(record.heirs.remove(i)),
+            Some(i) => missing = unserved(&record.heirs[i]),
+        }
     }
+    if found.newer {
+        record.columns.clear();
+    }
+    record.begin(found.stamp);
     missing
 }
 
@@ -298,7 +291,6 @@ fn renew(
     values: Vec<(Box<str>, Kept)>,
     large: bool,
 ) -> Result<(Option<Row>, u64)> {
-    record.parting = false;
     if !event.row.has_unchanged() {
         record.columns.clear();
         if large {
@@ -337,7 +329,7 @@ fn renew(
 }
 
 /// A late row offers its values. Answers the columns that the newest row lacked.
-fn offer_row(record: &mut Large, event: &Event, values: Vec<(Box<str>, Kept)>) -> Vec<usize> {
+fn offer_row(record: &mut Large, event: &Event, stamp: &Stamp, values: Vec<(Box<str>, Kept)>) -> Vec<usize> {
     let mut patched = Vec::new();
     let mut present = values.into_iter().peekable();
     for (index, (column, value)) in event.schema.columns.iter().zip(event.row.iter()).enumerate() {
@@ -346,23 +338,21 @@ fn offer_row(record: &mut Large, event: &Event, values: Vec<(Box<str>, Kept)>) -
                 patched.push(index);
             }
         } else if value != Value::Unchanged {
-            record.retire(&column.name, event.order);
+            record.retire(&column.name, stamp);
         }
     }
     patched
 }
 
 /// What the create of a key change asks of the old key.
-fn borrow(event: &Event) -> Option<Forward> {
+fn borrow(event: &Event, create: Stamp) -> Option<Forward> {
     let old_key =
         event.old_key.as_ref().filter(|old| event.op == Op::Create && event.key.as_ref() != Some(*old))?;
     let unchanged = |(column, value): (&crate::Column, Value<'_>)| {
         (value == Value::Unchanged).then(|| column.name.clone())
     };
     let columns = event.schema.columns.iter().zip(event.row.iter()).filter_map(unchanged).collect();
-    let (heir, order) = (event.key.clone()?, event.order);
-    let Stamp { time_us, seen_us, exact, .. } = Stamp::of(event);
-    let borrow = Borrow { heir, order, exact, time_us, seen_us, columns };
+    let borrow = Borrow { heir: event.key.clone()?, create, columns };
     Some(Forward { schema: Arc::clone(&event.schema), to: old_key.clone(), body: Body::Borrow(borrow) })
 }
 
@@ -374,7 +364,7 @@ fn unserved(heir: &Heir) -> u64 {
     heir.columns.iter().filter(|(_, served)| !served).count() as u64
 }
 
-/// Whether two orders are of one position in the log, whatever their `p`.
-fn same_position(a: &Order, b: &Order) -> bool {
-    matches!((a.sections(), b.sections()), ([i, _, lsn], [j, _, n]) if (i, lsn) == (j, n))
+/// Whether two stamps are of one position in the log, whatever their `p`.
+fn same_position(a: &Stamp, b: &Stamp) -> bool {
+    matches!((a.order.sections(), b.order.sections()), ([i, _, lsn], [j, _, n]) if (i, lsn) == (j, n))
 }
