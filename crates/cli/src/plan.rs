@@ -44,8 +44,8 @@ pub(crate) enum SourcePlan {
 /// Files to read.
 #[derive(Debug, Clone)]
 pub(crate) struct FilesPlan {
-    /// An absolute path or glob.
-    pub(crate) path: String,
+    /// Absolute paths and globs; at least one.
+    pub(crate) paths: Vec<String>,
     pub(crate) lines: config::Lines,
     pub(crate) follow: bool,
     pub(crate) poll_interval: Duration,
@@ -114,6 +114,7 @@ impl Plan {
     pub(crate) fn of(loaded: &Loaded) -> Result<Self, Problems> {
         let mut checker = Checker { loaded, base: base_of(&loaded.file), problems: Vec::new() };
         let plan = checker.plan();
+        checker.problems.sort_by_key(|problem| problem.place.start);
         if checker.problems.is_empty() { Ok(plan) } else { Err(loaded.problems(checker.problems)) }
     }
 
@@ -206,10 +207,11 @@ impl Checker<'_> {
     fn source(&mut self, source: &SourceConfig) -> SourcePlan {
         let SourceConfig::Files(files) = source;
         let at = |key: &str| [Step::from("source"), Step::from(key)];
-        if files.path.is_empty() {
+        if files.path.0.is_empty() || files.path.0.iter().any(String::is_empty) {
             self.problem(&at("path"), "`path` names no file", "give a file or a glob such as `in/*.jsonl`");
         }
-        if let Some((scheme, _)) = files.path.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
+        let schemes = files.path.0.iter().filter_map(|path| path.split_once("://"));
+        if let Some((scheme, _)) = schemes.into_iter().find(|(scheme, _)| is_scheme(scheme)) {
             let message = format!("`{scheme}://` is not supported by this version: files are local");
             self.problem(&at("path"), message, "");
         }
@@ -218,7 +220,7 @@ impl Checker<'_> {
             self.problem(&at("max_record_size"), "a record is at least 1 byte and at most 64MiB", "");
         }
         SourcePlan::Files(FilesPlan {
-            path: self.base.join(&files.path).to_string_lossy().into_owned(),
+            paths: files.path.0.iter().map(|p| self.base.join(p).to_string_lossy().into_owned()).collect(),
             lines: files.lines,
             follow: files.follow,
             poll_interval: self.positive(&at("poll_interval"), files.poll_interval, Duration::from_secs(1)),
@@ -246,11 +248,7 @@ impl Checker<'_> {
             if let Some(schema) = &mut table.schema {
                 *schema = self.base.join(&*schema);
                 if let Err(e) = std::fs::metadata(&*schema) {
-                    self.problem(
-                        &at("schema"),
-                        format!("cannot read the schema file {}: {e}", schema.display()),
-                        "",
-                    );
+                    self.problem(&at("schema"), format!("cannot read this schema file: {e}"), "");
                 }
             }
         }
@@ -420,7 +418,7 @@ mod tests {
         assert_eq!(plan.dead_letters, dir.path().join(".millstream/shop_orders/dead-letters"));
         assert_eq!(plan.sinks[0].name, "0-duckdb");
         let SourcePlan::Files(files) = &plan.source;
-        assert_eq!(files.path, dir.path().join("in.jsonl").to_string_lossy());
+        assert_eq!(files.paths, [dir.path().join("in.jsonl").to_string_lossy()]);
     }
 
     #[test]

@@ -20,7 +20,9 @@ use crate::plan::{DuckdbPlan, Plan, SinkKind, SinkPlan, SourcePlan};
 pub(crate) fn source(plan: &SourcePlan) -> Result<Box<dyn Source>> {
     match plan {
         SourcePlan::Files(plan) => {
-            let mut config = files::FilesConfig::new(&*plan.path);
+            let (first, more) = plan.paths.split_first().expect("invariant: a plan names a file");
+            let mut config = files::FilesConfig::new(first);
+            config.more_paths = more.to_vec();
             config.follow = plan.follow;
             config.lines = match plan.lines {
                 Lines::Value => files::Lines::Value,

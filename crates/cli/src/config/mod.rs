@@ -75,8 +75,9 @@ pub(crate) enum SourceConfig {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FilesConfig {
-    /// A file, a folder (its `.jsonl`, `.ndjson` and `.json` files at any depth), or a glob such as `in/**/*.jsonl`.
-    pub(crate) path: String,
+    /// A file, a folder (its `.jsonl`, `.ndjson` and `.json` files at any depth), a glob such as `in/**/*.jsonl`, or a
+    /// list of these.
+    pub(crate) path: OneOrMany,
     /// What a line is.
     #[serde(default)]
     pub(crate) lines: Lines,
@@ -499,6 +500,50 @@ pub(crate) struct WatermarkConfig {
     pub(crate) delay: Option<Span>,
 }
 
+/// One text, or a list of them.
+#[derive(Debug, Clone)]
+pub(crate) struct OneOrMany(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reading;
+        impl<'de> Visitor<'de> for Reading {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(OneOrMany(all))
+            }
+        }
+        deserializer.deserialize_any(Reading)
+    }
+}
+
+impl JsonSchema for OneOrMany {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OneOrMany".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
+}
+
 /// A config file that was read: its text, its tree for places, and its typed form.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -533,4 +578,15 @@ pub(crate) fn json_schema_text() -> String {
     let mut text = serde_json::to_string_pretty(&schema).expect("invariant: a JSON schema is JSON");
     text.push('\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    /// `make schema` writes it.
+    #[test]
+    fn the_json_schema_in_the_tree_is_current() {
+        let kept = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config.schema.json"))
+            .unwrap();
+        assert!(kept == super::json_schema_text(), "run `make schema`");
+    }
 }

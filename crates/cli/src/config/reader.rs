@@ -42,12 +42,29 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 #[derive(Debug)]
 pub(crate) struct Error {
     message: String,
+    /// What to say instead if the text that is wrong came from the environment.
+    discreet: Option<String>,
     help: Option<String>,
     place: Option<Place>,
 }
 
 impl Error {
+    fn unknown(what: &str, name: &str, help: String, expected: &[&str]) -> Self {
+        let near = nearest(name, expected.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
+        Self {
+            message: format!("unknown {what} `{name}`{}", near.unwrap_or_default()),
+            discreet: Some(format!("unknown {what} (from the environment)")),
+            help: Some(help),
+            place: None,
+        }
+    }
+
     fn at(mut self, node: &Node) -> Self {
+        if let (NodeKind::Scalar(scalar), Some(discreet)) = (&node.kind, self.discreet.take())
+            && scalar.substituted
+        {
+            self.message = discreet;
+        }
         self.place.get_or_insert(match &node.kind {
             NodeKind::Scalar(_) => node.place,
             // The start of a mapping or sequence is enough to find it.
@@ -67,10 +84,18 @@ impl std::error::Error for Error {}
 
 impl de::Error for Error {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { message: message.to_string(), help: None, place: None }
+        Self { message: message.to_string(), discreet: None, help: None, place: None }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        // serde's words for what people call lists and mappings.
+        let expected = expected.to_string();
+        let expected = match &*expected {
+            "a sequence" => "a list",
+            "a map" => "a mapping",
+            other if other.starts_with("struct ") => "a mapping",
+            other => other,
+        };
         Self::custom(format!("expected {expected}, found {}", kind_of(found)))
     }
 
@@ -82,27 +107,11 @@ impl de::Error for Error {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let near = nearest(variant, expected.iter().copied());
-        Self {
-            message: format!(
-                "unknown value `{variant}`{}",
-                near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
-            ),
-            help: Some(format!("known: {}", expected.join(", "))),
-            place: None,
-        }
+        Self::unknown("value", variant, format!("known: {}", expected.join(", ")), expected)
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        let near = nearest(field, expected.iter().copied());
-        Self {
-            message: format!(
-                "unknown key `{field}`{}",
-                near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
-            ),
-            help: Some(format!("known here: {}", expected.join(", "))),
-            place: None,
-        }
+        Self::unknown("key", field, format!("known here: {}", expected.join(", ")), expected)
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -307,17 +316,8 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
     fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, VariantBody<'a>), Error> {
         let at = At { node: self.tag, skip: None };
         let scalar = at.scalar("a text")?;
-        let name = if scalar.substituted { "(from the environment)" } else { &*scalar.text };
-        // The name is offered as it is first; only if it is unknown does its text reach an error, so that a
-        // substituted one is tried under its real name but reported under the stand-in.
-        let value = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(&*scalar.text)).map_err(
-            |mut e: Error| {
-                if scalar.substituted {
-                    e.message = format!("unknown value {name}");
-                }
-                e.at(self.tag)
-            },
-        )?;
+        let name = IntoDeserializer::<Error>::into_deserializer(&*scalar.text);
+        let value = seed.deserialize(name).map_err(|e: Error| e.at(self.tag))?;
         Ok((value, VariantBody { body: self.body }))
     }
 }
