@@ -1,1 +1,36 @@
-//! The DuckDB sink.
+//! The DuckDB sink: full history and current state of every table in an embedded database file, exactly once.
+//!
+//! Limits first. A file belongs to one process while it is open. Calls block the thread that polls their futures. DuckDB
+//! takes names that differ by case for one. Decimals beyond 38 digits are kept as exact text.
+
+mod batch;
+mod builder;
+mod catalog;
+mod cell;
+mod changelog;
+mod civil;
+mod column_type;
+mod config;
+mod database;
+mod ddl;
+mod error;
+mod history;
+mod ident;
+mod names;
+mod nested;
+mod query;
+mod recovery;
+mod replica;
+mod replica_sql;
+mod rows;
+mod session;
+mod shape;
+mod sink;
+mod table;
+mod token;
+mod views;
+
+pub use config::{Decimals, DeleteMode, DuckConfig, Layout};
+pub use database::Database;
+pub use query::{Answer, query};
+pub use sink::DuckSink;

@@ -1,0 +1,288 @@
+//! The sink's own tables in a dataset, which make names, columns and epochs survive restarts:
+//!
+//! - `_millstream_tables`: which source table of which sink is which table here. Only tables in it are ever altered,
+//!   emptied or rolled back.
+//! - `_millstream_columns`: which source column is which column, and its logical type.
+//! - `_millstream_epochs`: the last epoch of each sink, written in that epoch's transaction.
+//! - `_schema_changes`: every column added or altered, for people.
+
+use duckdb::{Connection, OptionalExt, params};
+use millstream_core::{Error, Result, TableName};
+
+use crate::column_type::{decode, encode};
+use crate::error::Explain;
+use crate::ident::{literal, qualify};
+use crate::names::fold;
+use crate::shape::{Shape, TargetColumn};
+
+/// One sink's view of a dataset's metadata.
+#[derive(Debug, Clone)]
+pub(crate) struct Catalog {
+    pub(crate) dataset: String,
+    pub(crate) sink: String,
+}
+
+/// A table as the metadata know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredTable {
+    pub(crate) source: TableName,
+    pub(crate) layout: String,
+    /// The table's name in the dataset.
+    pub(crate) name: String,
+    /// Its latest view's name, where it has one.
+    pub(crate) view: Option<String>,
+    /// Names of the key's source columns, in the key's order.
+    pub(crate) key: Vec<String>,
+    /// How many columns the table was created with; later ones stand behind the sink's own.
+    pub(crate) initial: usize,
+    /// Text of the order below which a replica takes nothing, being truncated there.
+    pub(crate) truncated: Option<String>,
+    pub(crate) shape: Shape,
+}
+
+/// The last epoch that a sink committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) epoch: u64,
+    pub(crate) ingested_at_us: i64,
+}
+
+/// A row of `_schema_changes`.
+pub(crate) struct SchemaChange<'a> {
+    pub(crate) table: &'a str,
+    pub(crate) column: &'a str,
+    pub(crate) change: &'static str,
+    pub(crate) from: Option<String>,
+    pub(crate) to: String,
+}
+
+impl Catalog {
+    fn table(&self, name: &str) -> String {
+        qualify(&self.dataset, name)
+    }
+
+    /// Creates the metadata tables if they are missing.
+    pub(crate) fn create(&self, connection: &Connection) -> Result<()> {
+        let (tables, columns) = (self.table("_millstream_tables"), self.table("_millstream_columns"));
+        let (epochs, changes) = (self.table("_millstream_epochs"), self.table("_schema_changes"));
+        connection
+            .execute_batch(&format!(
+                "CREATE TABLE IF NOT EXISTS {tables} (sink VARCHAR, layout VARCHAR, db VARCHAR, \"schema\" VARCHAR, \
+                 \"table\" VARCHAR, name VARCHAR, view VARCHAR, key VARCHAR, initial BIGINT, truncated VARCHAR);
+                 CREATE TABLE IF NOT EXISTS {columns} (sink VARCHAR, name VARCHAR, position BIGINT, source VARCHAR, \
+                 \"column\" VARCHAR, type VARCHAR, guessed BOOLEAN, unchanged BOOLEAN);
+                 CREATE TABLE IF NOT EXISTS {epochs} (sink VARCHAR, epoch BIGINT, ingested_at_us BIGINT);
+                 CREATE TABLE IF NOT EXISTS {changes} (\"at\" TIMESTAMPTZ, sink VARCHAR, \"table\" VARCHAR, \
+                 \"column\" VARCHAR, change VARCHAR, \"from\" VARCHAR, \"to\" VARCHAR, epoch BIGINT);"
+            ))
+            .explain(|| format!("creating the metadata tables in {}", self.dataset))
+    }
+
+    /// All tables of this sink.
+    pub(crate) fn load(&self, connection: &Connection) -> Result<Vec<StoredTable>> {
+        let doing = || format!("reading the metadata of sink {} in {}", self.sink, self.dataset);
+        let sql = format!(
+            "SELECT db, \"schema\", \"table\", layout, name, view, key, initial, truncated FROM {} WHERE sink = ? ORDER BY name",
+            self.table("_millstream_tables")
+        );
+        let mut statement = connection.prepare(&sql).explain(doing)?;
+        let rows = statement
+            .query_map([&self.sink], |row| {
+                let text = |i| row.get::<_, String>(i);
+                Ok((
+                    StoredTable {
+                        source: TableName::new(&text(0)?, &text(1)?, &text(2)?),
+                        layout: text(3)?,
+                        name: text(4)?,
+                        view: row.get(5)?,
+                        key: Vec::new(),
+                        initial: row.get::<_, i64>(7)? as usize,
+                        truncated: row.get(8)?,
+                        shape: Shape::default(),
+                    },
+                    text(6)?,
+                ))
+            })
+            .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
+            .explain(doing)?;
+        let mut tables = Vec::new();
+        for (mut table, key) in rows {
+            table.key = serde_json::from_str(&key).map_err(|e| self.damaged(&table.name).with_source(e))?;
+            table.shape = self.load_columns(connection, &table.name)?;
+            tables.push(table);
+        }
+        Ok(tables)
+    }
+
+    fn damaged(&self, table: &str) -> Error {
+        Error::fatal(format!(
+            "the metadata of table {table} in schema {} are not readable; they were changed by hand or by a newer version",
+            self.dataset
+        ))
+    }
+
+    /// The columns written down under a table's name.
+    pub(crate) fn load_columns(&self, connection: &Connection, table: &str) -> Result<Shape> {
+        let doing = || format!("reading the columns of {table}");
+        let sql = format!(
+            "SELECT source, \"column\", type, guessed, unchanged FROM {} WHERE sink = ? AND name = ? ORDER BY position",
+            self.table("_millstream_columns")
+        );
+        let mut statement = connection.prepare(&sql).explain(doing)?;
+        let rows = statement
+            .query_map([&*self.sink, table], |row| {
+                Ok((row.get::<_, String>(0)?, row.get(1)?, row.get::<_, String>(2)?, row.get(3)?, row.get(4)?))
+            })
+            .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
+            .explain(doing)?;
+        let mut columns = Vec::new();
+        for (source, name, ty, guessed, unchanged) in rows {
+            let ty = decode(&ty).ok_or_else(|| self.damaged(table))?;
+            columns.push(TargetColumn { source: source.into(), name, ty, guessed, unchanged });
+        }
+        Ok(Shape { columns })
+    }
+
+    /// Who has `name` (case-folded) in the dataset: a registered table of any sink, or a table or view that Millstream
+    /// did not make (`None` in the answer's place of an owner).
+    pub(crate) fn is_taken(&self, connection: &Connection, name: &str) -> Result<bool> {
+        let doing = || format!("looking for a table called {name}");
+        let folded = fold(name);
+        let sql = format!(
+            "SELECT table_name FROM duckdb_tables() WHERE schema_name = ?1 AND database_name = current_database() \
+             UNION ALL SELECT view_name FROM duckdb_views() WHERE schema_name = ?1 AND database_name = current_database() \
+             UNION ALL SELECT name FROM {0} UNION ALL SELECT view FROM {0} WHERE view IS NOT NULL",
+            self.table("_millstream_tables")
+        );
+        let mut statement = connection.prepare(&sql).explain(doing)?;
+        let names = statement
+            .query_map([&self.dataset], |row| row.get::<_, String>(0))
+            .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
+            .explain(doing)?;
+        Ok(names.iter().any(|n| fold(n) == folded))
+    }
+
+    /// Writes a new table down.
+    pub(crate) fn register(&self, connection: &Connection, table: &StoredTable) -> Result<()> {
+        let key = key_json(&table.key);
+        connection
+            .execute(
+                &format!("INSERT INTO {} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.table("_millstream_tables")),
+                params![
+                    self.sink,
+                    table.layout,
+                    &*table.source.db,
+                    &*table.source.schema,
+                    &*table.source.table,
+                    table.name,
+                    table.view,
+                    key,
+                    table.initial as i64,
+                    table.truncated
+                ],
+            )
+            .map(drop)
+            .explain(|| format!("registering table {}", table.name))
+    }
+
+    /// Updates the key and truncate order of a table.
+    pub(crate) fn update(&self, connection: &Connection, table: &StoredTable) -> Result<()> {
+        connection
+            .execute(
+                &format!("UPDATE {} SET key = ?, truncated = ? WHERE sink = ? AND name = ?", self.table("_millstream_tables")),
+                params![key_json(&table.key), table.truncated, self.sink, table.name],
+            )
+            .map(drop)
+            .explain(|| format!("updating the metadata of table {}", table.name))
+    }
+
+    /// Writes a column down, in place of what was known of it.
+    pub(crate) fn put_column(
+        &self,
+        connection: &Connection,
+        table: &str,
+        position: usize,
+        column: &TargetColumn,
+    ) -> Result<()> {
+        let columns = self.table("_millstream_columns");
+        let doing = || format!("registering column {} of {table}", column.name);
+        connection
+            .execute(
+                &format!("DELETE FROM {columns} WHERE sink = ? AND name = ? AND position = ?"),
+                params![self.sink, table, position as i64],
+            )
+            .explain(doing)?;
+        connection
+            .execute(
+                &format!("INSERT INTO {columns} VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
+                params![
+                    self.sink,
+                    table,
+                    position as i64,
+                    &*column.source,
+                    column.name,
+                    encode(&column.ty),
+                    column.guessed,
+                    column.unchanged
+                ],
+            )
+            .map(drop)
+            .explain(doing)
+    }
+
+    /// Writes all columns of a shape down.
+    pub(crate) fn put_columns(&self, connection: &Connection, table: &str, shape: &Shape) -> Result<()> {
+        shape.columns.iter().enumerate().try_for_each(|(i, column)| self.put_column(connection, table, i, column))
+    }
+
+    /// Writes a schema change down.
+    pub(crate) fn log_change(&self, connection: &Connection, mark: Mark, change: &SchemaChange<'_>) -> Result<()> {
+        connection
+            .execute(
+                &format!(
+                    "INSERT INTO {} VALUES (make_timestamp(?), ?, ?, ?, ?, ?, ?, ?)",
+                    self.table("_schema_changes")
+                ),
+                params![
+                    mark.ingested_at_us,
+                    self.sink,
+                    change.table,
+                    change.column,
+                    change.change,
+                    change.from,
+                    change.to,
+                    mark.epoch as i64
+                ],
+            )
+            .map(drop)
+            .explain(|| "logging a schema change".to_owned())
+    }
+
+    /// The last epoch of this sink in the file.
+    pub(crate) fn mark(&self, connection: &Connection) -> Result<Option<Mark>> {
+        let sql = format!(
+            "SELECT epoch, ingested_at_us FROM {} WHERE sink = ? ORDER BY ingested_at_us DESC LIMIT 1",
+            self.table("_millstream_epochs")
+        );
+        let mark = connection
+            .query_row(&sql, [&self.sink], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))
+            .optional()
+            .explain(|| format!("reading the last epoch of sink {}", self.sink))?;
+        Ok(mark.map(|(epoch, ingested_at_us)| Mark { epoch: epoch as u64, ingested_at_us }))
+    }
+
+    /// Sets the last epoch of this sink.
+    pub(crate) fn set_mark(&self, connection: &Connection, mark: Option<Mark>) -> Result<()> {
+        let epochs = self.table("_millstream_epochs");
+        let sink = literal(&self.sink);
+        let mut sql = format!("DELETE FROM {epochs} WHERE sink = {sink};");
+        if let Some(mark) = mark {
+            sql += &format!("INSERT INTO {epochs} VALUES ({sink}, {}, {});", mark.epoch, mark.ingested_at_us);
+        }
+        connection.execute_batch(&sql).explain(|| format!("writing the epoch of sink {}", self.sink))
+    }
+}
+
+fn key_json(key: &[String]) -> String {
+    serde_json::to_string(key).expect("invariant: texts have a JSON form")
+}

@@ -1,0 +1,125 @@
+//! Open database files. DuckDB lets one process open a file once, so all sinks of a process share it, each with its own
+//! connection; transactions of different sinks run side by side.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use duckdb::{Config, Connection};
+use millstream_core::{Error, Result};
+
+use crate::error::Explain;
+use crate::ident::literal;
+
+/// A database file that this process has open. Cloning shares it; it closes with the last clone.
+#[derive(Clone)]
+pub struct Database(Arc<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    root: Mutex<Connection>,
+    /// Who owns a name (dataset, folded name): two sinks that create tables at the same time don't see each other's.
+    reserved: Mutex<HashMap<(String, String), String>>,
+}
+
+static OPEN: Mutex<Vec<(PathBuf, Weak<Inner>)>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves these maps whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Settings of a database, taken when it is first opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) memory_limit: String,
+    pub(crate) threads: u32,
+}
+
+impl Database {
+    /// The database at `path`, shared if this process has it open already.
+    pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Self> {
+        let path = absolute(path)?;
+        let mut open = lock(&OPEN);
+        open.retain(|(_, weak)| weak.strong_count() > 0);
+        if let Some(inner) = open.iter().find(|(p, _)| *p == path).and_then(|(_, weak)| weak.upgrade()) {
+            return Ok(Self(inner));
+        }
+        let mut config = Config::default()
+            .max_memory(&settings.memory_limit)
+            .explain(|| format!("setting memory_limit to {}", settings.memory_limit))?;
+        if settings.threads > 0 {
+            config = config.threads(settings.threads.into()).explain(|| "setting threads".to_owned())?;
+        }
+        let root = Connection::open_with_flags(&path, config)
+            .explain(|| format!("opening {}", path.display()))?;
+        let inner = Arc::new(Inner { path: path.clone(), root: Mutex::new(root), reserved: Mutex::default() });
+        open.push((path, Arc::downgrade(&inner)));
+        Ok(Self(inner))
+    }
+
+    /// The database at `path` if this process has it open.
+    pub(crate) fn opened(path: &Path) -> Option<Self> {
+        let path = absolute(path).ok()?;
+        let open = lock(&OPEN);
+        open.iter().find(|(p, _)| *p == path).and_then(|(_, weak)| weak.upgrade()).map(Self)
+    }
+
+    /// A connection of its own.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        let connection = lock(&self.0.root).try_clone().explain(|| format!("connecting to {}", self.path().display()))?;
+        // Text forms of instants must not depend on the machine. A DuckDB built without ICU has no zones and writes UTC.
+        let _ = connection.execute_batch("SET TimeZone = 'UTC'");
+        Ok(connection)
+    }
+
+    /// Runs `work` alone among those of this database that ask here: for statements that must not meet, like creating
+    /// the metadata tables.
+    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _guard = lock(&self.0.root);
+        work()
+    }
+
+    /// Reserves a name for `owner`; false if another owner has it.
+    pub(crate) fn reserve(&self, dataset: &str, folded: &str, owner: &str) -> bool {
+        let mut reserved = lock(&self.0.reserved);
+        let holder = reserved.entry((dataset.to_owned(), folded.to_owned())).or_insert_with(|| owner.to_owned());
+        holder == owner
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+}
+
+/// An absolute path whose folder exists.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    let file = path.file_name().ok_or_else(|| Error::fatal(format!("{} names no file", path.display())))?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let explain = |e: std::io::Error| {
+        Error::fatal(format!("the folder of {} can't be used", path.display())).with_source(e)
+    };
+    std::fs::create_dir_all(folder).map_err(explain)?;
+    Ok(folder.canonicalize().map_err(explain)?.join(file))
+}
+
+/// Creates the dataset's schema if it is missing.
+pub(crate) fn create_dataset(connection: &Connection, dataset: &str) -> Result<()> {
+    let exists: bool = connection
+        .query_row(
+            &format!("SELECT count(*) > 0 FROM duckdb_schemas() WHERE schema_name = {} AND database_name = current_database()", literal(dataset)),
+            [],
+            |row| row.get(0),
+        )
+        .explain(|| format!("looking for schema {dataset}"))?;
+    if exists {
+        return Ok(());
+    }
+    connection
+        .execute_batch(&format!("CREATE SCHEMA IF NOT EXISTS {}", crate::ident::quote(dataset)))
+        .explain(|| format!("creating schema {dataset}"))
+}

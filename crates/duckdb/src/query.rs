@@ -1,0 +1,140 @@
+//! Queries on a file, for people: beside a running pipeline of this process, or on a file that nobody has open.
+
+use std::path::Path;
+
+use duckdb::arrow::array::{Array, ArrayRef};
+use duckdb::arrow::util::display::{ArrayFormatter, FormatOptions};
+use duckdb::{AccessMode, Config, Connection};
+use millstream_core::{Error, Result};
+
+use crate::cell::write_json_text;
+use crate::database::Database;
+use crate::error::Explain;
+
+/// The rows that a query gave, as text: `None` is NULL.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// Column names.
+    pub columns: Vec<String>,
+    /// Rows of as many values as there are columns.
+    pub rows: Vec<Vec<Option<String>>>,
+    /// For each column, whether its values are JSON as they stand (numbers, booleans).
+    plain: Vec<bool>,
+}
+
+impl Answer {
+    /// A table for a terminal, with a line that counts the rows.
+    pub fn text(&self) -> String {
+        let cell = |value: &Option<String>| value.as_deref().unwrap_or("NULL").replace(['\n', '\r', '\t'], " ");
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(cell).collect()).collect();
+        let width = |i: usize| {
+            let widest = rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+            widest.max(self.columns[i].chars().count())
+        };
+        let widths: Vec<_> = (0..self.columns.len()).map(width).collect();
+        let mut out = String::new();
+        let mut line = |cells: &[String]| {
+            let padded = cells.iter().zip(&widths).map(|(cell, &width)| {
+                format!("{cell}{}", " ".repeat(width.saturating_sub(cell.chars().count())))
+            });
+            out.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+            out.push('\n');
+        };
+        line(&self.columns);
+        line(&widths.iter().map(|&w| "-".repeat(w)).collect::<Vec<_>>());
+        rows.iter().for_each(|row| line(row));
+        out.push_str(&format!("({} row{})\n", rows.len(), if rows.len() == 1 { "" } else { "s" }));
+        out
+    }
+
+    /// One JSON object a row, in an array. Numbers and booleans are such; everything else is a string, so that no digit
+    /// is lost.
+    pub fn json(&self) -> String {
+        let mut out = String::from("[");
+        for (r, row) in self.rows.iter().enumerate() {
+            out.push_str(if r == 0 { "\n{" } else { ",\n{" });
+            for (i, value) in row.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_json_text(&mut out, &self.columns[i]);
+                out.push(':');
+                match value {
+                    None => out.push_str("null"),
+                    Some(v) if self.plain[i] && !v.contains(['N', 'i']) => out.push_str(v),
+                    Some(v) => write_json_text(&mut out, v),
+                }
+            }
+            out.push('}');
+        }
+        out.push_str("\n]\n");
+        out
+    }
+}
+
+/// Runs one statement on the file at `path`. If this process has the file open (a pipeline runs), on that database. With
+/// `read_only` nothing can be changed; a file that does not exist is an error then.
+pub fn query(path: &Path, sql: &str, read_only: bool) -> Result<Answer> {
+    if let Some(database) = Database::opened(path) {
+        return database.query(sql, read_only);
+    }
+    let mode = if read_only { AccessMode::ReadOnly } else { AccessMode::ReadWrite };
+    let doing = || format!("opening {}", path.display());
+    if read_only && !path.exists() {
+        return Err(Error::fatal(format!("there is no file {}", path.display())));
+    }
+    let config = Config::default().access_mode(mode).explain(doing)?;
+    let connection = Connection::open_with_flags(path, config).explain(doing)?;
+    let _ = connection.execute_batch("SET TimeZone = 'UTC'");
+    run(&connection, sql)
+}
+
+impl Database {
+    /// Runs one statement beside the pipeline. With `read_only` in a transaction that can't write.
+    pub fn query(&self, sql: &str, read_only: bool) -> Result<Answer> {
+        let connection = self.connect()?;
+        if !read_only {
+            return run(&connection, sql);
+        }
+        let doing = || "beginning a read-only query".to_owned();
+        connection.execute_batch("BEGIN TRANSACTION READ ONLY").explain(doing)?;
+        let answer = run(&connection, sql);
+        // The connection ends here, and what is left of the transaction with it.
+        let _ = connection.execute_batch("ROLLBACK");
+        answer
+    }
+}
+
+/// The user asked for this text, so unlike elsewhere DuckDB's message is shown whole.
+fn run(connection: &Connection, sql: &str) -> Result<Answer> {
+    let explain = |e: duckdb::Error| Error::fatal(format!("the query failed: {e}"));
+    let mut statement = connection.prepare(sql).map_err(explain)?;
+    let batches: Vec<_> = statement.query_arrow([]).map_err(explain)?.collect();
+    let schema = statement.schema();
+    let mut answer = Answer {
+        columns: schema.fields().iter().map(|f| f.name().clone()).collect(),
+        plain: schema.fields().iter().map(|f| is_plain(f.data_type())).collect(),
+        rows: Vec::new(),
+    };
+    for batch in batches {
+        let columns = batch.columns().iter().map(texts).collect::<Result<Vec<_>>>()?;
+        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+        for _ in 0..batch.num_rows() {
+            answer.rows.push(columns.iter_mut().map(|column| column.next().flatten()).collect());
+        }
+    }
+    Ok(answer)
+}
+
+fn is_plain(ty: &duckdb::arrow::datatypes::DataType) -> bool {
+    // Not decimals: readers of JSON make doubles of them.
+    ty.is_integer() || ty.is_floating() || *ty == duckdb::arrow::datatypes::DataType::Boolean
+}
+
+fn texts(column: &ArrayRef) -> Result<Vec<Option<String>>> {
+    let options = FormatOptions::default();
+    let explain = |e| Error::fatal("a column of the answer has no text form").with_source(e);
+    let formatter = ArrayFormatter::try_new(column.as_ref(), &options).map_err(explain)?;
+    let text = |i| (!column.is_null(i)).then(|| formatter.value(i).to_string());
+    Ok((0..column.len()).map(text).collect())
+}

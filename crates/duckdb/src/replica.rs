@@ -1,0 +1,416 @@
+//! The replica layout: the current state of a table.
+//!
+//! Changes are staged: of each key only the last one stays. A stage is applied by deleting the keys that it holds from
+//! the table and inserting its rows, which for a table without an index is far cheaper than `MERGE`.
+//!
+//! The table never goes back: a truncate's order is remembered, and while orders come that the table may have seen
+//! before (after a crash the same changes come again), staged rows are first compared with the table's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use duckdb::arrow::array::{
+    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringBuilder, TimestampMicrosecondArray,
+};
+use duckdb::arrow::compute::filter_record_batch;
+use duckdb::arrow::datatypes::{Schema, SchemaRef};
+use millstream_core::{Error, Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
+
+use crate::batch::{self, CHUNK_ROWS, Place};
+use crate::builder::ColumnBuilder;
+use crate::catalog::StoredTable;
+use crate::column_type::arrow_fields;
+use crate::config::DeleteMode;
+use crate::error::Explain;
+use crate::history::push_texts;
+use crate::ident::qualify;
+use crate::replica_sql::ApplySql;
+use crate::rows::{self, Trouble};
+use crate::session::Session;
+use crate::shape::{Binding, TargetColumn};
+
+/// Rows and bytes that a stage holds before it is applied in the middle of an epoch.
+const STAGED_ROWS_MAX: usize = 64 * CHUNK_ROWS;
+const STAGED_BYTES_MAX: usize = 64 << 20;
+
+/// The columns that Millstream adds to a replica, in order.
+pub(crate) fn own_columns() -> Vec<Field> {
+    let field = |name: &str, ty| Field { name: name.into(), ty };
+    vec![
+        field("_metadata_timestamp", Type::Timestamp),
+        field("_metadata_deleted", Type::Bool),
+        field("_metadata_lsn", Type::Int64),
+        field("_metadata_order", Type::Text),
+    ]
+}
+
+/// All columns in the table's physical order.
+pub(crate) fn physical_columns(table: &StoredTable) -> Vec<Field> {
+    let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
+    let (initial, later) = table.shape.columns.split_at(table.initial);
+    initial.iter().map(column).chain(own_columns()).chain(later.iter().map(column)).collect()
+}
+
+/// Columns of the stage: the table's columns in the shape's order, then Millstream's, then what only the stage knows.
+fn stage_columns(table: &StoredTable) -> Vec<Field> {
+    let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
+    let texts = Type::List(Box::new(Type::Text));
+    let stage = [("__stage_partial", Type::Bool), ("__stage_unchanged", texts)];
+    let stage = stage.into_iter().map(|(name, ty)| Field { name: name.into(), ty });
+    table.shape.columns.iter().map(column).chain(own_columns()).chain(stage).collect()
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Written,
+    Superseded,
+}
+
+/// What is known of the orders that the table held when this process opened it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// Not asked yet.
+    Unknown,
+    /// Nothing in it has a larger order; `None` if it was empty.
+    UpTo(Option<Order>),
+}
+
+/// What the stage knows of a row besides its columns.
+struct Staged {
+    order: Order,
+    timestamp_us: Option<i64>,
+    lsn: Option<i64>,
+    deleted: bool,
+    /// A delete that carries its key only: the table's values stay.
+    partial: bool,
+    /// A later change of the same key took its place.
+    dead: bool,
+    /// Columns that keep the table's value.
+    unchanged: Option<Box<[String]>>,
+}
+
+/// The rows of one replica that are staged.
+pub(crate) struct Replica {
+    delete: DeleteMode,
+    columns: Vec<ColumnBuilder>,
+    chunks: Vec<Vec<ArrayRef>>,
+    staged: Vec<Staged>,
+    index: HashMap<Key, usize, foldhash::fast::RandomState>,
+    in_chunk: usize,
+    bytes: usize,
+    null_in_key: bool,
+    schema: SchemaRef,
+    doubt: Doubt,
+    truncated: Option<Order>,
+    truncate: Option<Staged>,
+    stage_exists: bool,
+    patches: Vec<StagedPatch>,
+}
+
+struct StagedPatch {
+    columns: Vec<usize>,
+    binding: Binding,
+    row: Row,
+    key: Key,
+    order: Order,
+}
+
+impl Replica {
+    /// The stage of a table. `is_new`: the table was just created, so that nothing in it can be newer.
+    pub(crate) fn new(table: &StoredTable, delete: DeleteMode, is_new: bool) -> Self {
+        let columns = stage_columns(table);
+        Self {
+            delete,
+            columns: table.shape.columns.iter().map(|c| ColumnBuilder::new(&c.ty)).collect(),
+            chunks: Vec::new(),
+            staged: Vec::new(),
+            index: HashMap::default(),
+            in_chunk: 0,
+            bytes: 0,
+            null_in_key: false,
+            schema: SchemaRef::new(Schema::new(arrow_fields(columns.iter().map(|f| (&*f.name, &f.ty))))),
+            doubt: if is_new { Doubt::UpTo(None) } else { Doubt::Unknown },
+            truncated: table.truncated.as_deref().and_then(Order::parse_hex),
+            truncate: None,
+            stage_exists: false,
+            patches: Vec::new(),
+        }
+    }
+
+    /// Makes the stage anew after the table's columns changed; nothing is staged then.
+    pub(crate) fn reshape(&mut self, table: &StoredTable) {
+        *self = Self { doubt: self.doubt, truncated: self.truncated, ..Self::new(table, self.delete, false) };
+    }
+
+    /// Text of the order below which the table takes nothing.
+    pub(crate) fn truncated(&self) -> Option<String> {
+        self.truncated.map(|order| order.to_string())
+    }
+
+    /// Takes an event that is newest. Nothing of it is kept if it can't be written.
+    pub(crate) fn push(
+        &mut self,
+        session: &Session,
+        table: &StoredTable,
+        key_columns: &[usize],
+        binding: &Binding,
+        event: &Event,
+        current: &Row,
+    ) -> Result<Result<Taken, Trouble>> {
+        if event.op == Op::Truncate {
+            if self.truncate.as_ref().is_none_or(|t| t.order < event.order) {
+                self.truncate = Some(Staged::of(event));
+            }
+            return Ok(Ok(Taken::Written));
+        }
+        let Some(key) = &event.key else { return Ok(Ok(Taken::Superseded)) };
+        let below = |order: Option<Order>| order.is_some_and(|t| event.order < t);
+        if below(self.truncated) || below(self.truncate.as_ref().map(|t| t.order)) {
+            return Ok(Ok(Taken::Superseded));
+        }
+        let row = if event.op == Op::Delete { &event.row } else { current };
+        if let Err(trouble) = rows::check(&table.shape, binding, row) {
+            return Ok(Err(trouble));
+        }
+        let unchanged = row.has_unchanged();
+        if unchanged && self.index.contains_key(key) {
+            // The values that the row leaves as they are may be staged: put them into the table first.
+            self.apply(session, table, key_columns)?;
+        }
+        let mut staged = Staged::of(event);
+        if let Some(&earlier) = self.index.get(key) {
+            let earlier = &mut self.staged[earlier];
+            if event.op == Op::Delete && !event.full_before {
+                // The last known values stay, under the delete's order.
+                let kept = (earlier.partial, earlier.unchanged.take());
+                *earlier = Staged { partial: kept.0, unchanged: kept.1, ..staged };
+                return Ok(Ok(Taken::Written));
+            }
+            earlier.dead = true;
+        }
+        if unchanged {
+            staged.unchanged = Some(rows::unchanged(&table.shape, binding, row).map(str::to_owned).collect());
+        }
+        self.null_in_key |= binding.schema.key.iter().any(|&i| row.get(i).is_null()) || key_columns.len() > binding.schema.key.len();
+        rows::push_row(&mut self.columns, &table.shape, binding, key_columns, row);
+        self.index.insert(key.clone(), self.staged.len());
+        self.staged.push(staged);
+        self.bytes += row.heap_len() + 16 * self.columns.len() + 128;
+        self.in_chunk += 1;
+        if self.in_chunk >= CHUNK_ROWS {
+            self.end_chunk();
+        }
+        if self.staged.len() >= STAGED_ROWS_MAX || self.bytes >= STAGED_BYTES_MAX {
+            self.apply(session, table, key_columns)?;
+        }
+        Ok(Ok(Taken::Written))
+    }
+
+    /// Takes late values for a row that must still have the patch's order.
+    pub(crate) fn patch(&mut self, table: &StoredTable, binding: &Binding, patch: &Patch) -> Result<(), Trouble> {
+        let Some(values) = patch.key.values() else { return Ok(()) };
+        let mut builder = RowBuilder::new();
+        builder.resize(binding.schema.columns.len());
+        for (i, &column) in binding.schema.key.iter().enumerate() {
+            builder.set(column, values.get(i));
+        }
+        for (i, &column) in patch.columns.iter().enumerate() {
+            builder.set(column, patch.values.get(i));
+        }
+        let row = builder.finish();
+        rows::check(&table.shape, binding, &row)?;
+        let columns = (0..table.shape.columns.len())
+            .filter(|&i| binding.cells[i].source.is_some_and(|source| patch.columns.contains(&source)))
+            .collect();
+        let (key, order) = (patch.key.clone(), patch.order);
+        self.patches.push(StagedPatch { columns, binding: binding.clone(), row, key, order });
+        Ok(())
+    }
+
+    fn end_chunk(&mut self) {
+        if self.in_chunk > 0 {
+            self.in_chunk = 0;
+            self.chunks.push(self.columns.iter_mut().map(ColumnBuilder::finish).collect());
+        }
+    }
+
+    /// Applies what is staged to the table.
+    pub(crate) fn apply(&mut self, session: &Session, table: &StoredTable, key_columns: &[usize]) -> Result<()> {
+        let sql = ApplySql::new(&session.config.dataset, table, key_columns, self.null_in_key);
+        if let Some(truncate) = self.truncate.take() {
+            for staged in self.staged.iter_mut().filter(|s| s.order < truncate.order) {
+                staged.dead = true;
+            }
+            let statement = sql.truncate(self.delete, &truncate.order, truncate.timestamp_us, truncate.lsn);
+            session.run(&statement, || format!("truncating {}", table.name))?;
+            self.truncated = self.truncated.max(Some(truncate.order));
+            let stored = StoredTable { truncated: self.truncated.map(|o| o.to_string()), ..table.clone() };
+            session.catalog.update(&session.connection, &stored)?;
+        }
+        self.apply_rows(session, table, &sql)?;
+        self.apply_patches(session, table, key_columns, &sql)
+    }
+
+    fn apply_rows(&mut self, session: &Session, table: &StoredTable, sql: &ApplySql) -> Result<()> {
+        self.end_chunk();
+        let doubtful = self.is_doubtful(session, table)?;
+        let live = || self.staged.iter().filter(|s| !s.dead);
+        let has_partial = live().any(|s| s.partial);
+        let has_deleted = live().any(|s| s.deleted);
+        let mut unchanged: Vec<&str> = live().flat_map(|s| s.unchanged.iter().flatten()).map(|n| &**n).collect();
+        unchanged.sort_unstable();
+        unchanged.dedup();
+        if live().next().is_some() {
+            let mut statements = String::new();
+            if doubtful {
+                statements += &sql.drop_stale();
+            }
+            if !unchanged.is_empty() {
+                statements += &sql.keep_unchanged(&unchanged);
+            }
+            if has_partial && self.delete == DeleteMode::Soft {
+                statements += &sql.mark_deleted();
+            }
+            statements += &sql.replace(self.delete, has_deleted);
+            statements += &sql.clear_stage();
+            self.fill_stage(session, table)?;
+            session.run(&statements, || format!("applying changes to {}", table.name))?;
+        }
+        self.staged.clear();
+        self.chunks.clear();
+        self.index.clear();
+        self.bytes = 0;
+        self.null_in_key = false;
+        Ok(())
+    }
+
+    /// Whether the table may hold something newer than what is staged: whether any staged order is one that the table
+    /// may have seen in an earlier run.
+    fn is_doubtful(&mut self, session: &Session, table: &StoredTable) -> Result<bool> {
+        if self.doubt == Doubt::Unknown {
+            let name = qualify(&session.config.dataset, &table.name);
+            let newest: Option<String> = session
+                .connection
+                .query_row(&format!("SELECT max(_metadata_order) FROM {name}"), [], |row| row.get(0))
+                .explain(|| format!("reading the newest order of {}", table.name))?;
+            self.doubt = Doubt::UpTo(newest.as_deref().and_then(Order::parse_hex));
+        }
+        let Doubt::UpTo(Some(newest)) = self.doubt else { return Ok(false) };
+        Ok(self.staged.iter().any(|s| !s.dead && s.order <= newest))
+    }
+
+    fn create_stage(&mut self, session: &Session, table: &StoredTable) -> Result<()> {
+        if !self.stage_exists {
+            let statement = ApplySql::create_stage(&table.name, &stage_columns(table));
+            session.run(&statement, || format!("creating the stage of {}", table.name))?;
+            self.stage_exists = true;
+        }
+        Ok(())
+    }
+
+    fn fill_stage(&mut self, session: &Session, table: &StoredTable) -> Result<()> {
+        self.create_stage(session, table)?;
+        let mut batches = Vec::new();
+        let mut staged = &self.staged[..];
+        for mut columns in self.chunks.drain(..) {
+            let rows = columns.first().map_or(staged.len(), |column| column.len());
+            let (mine, rest) = staged.split_at(rows);
+            staged = rest;
+            columns.extend(own_arrays(mine));
+            batches.push(filtered(&self.schema, columns, mine)?);
+        }
+        let name = ApplySql::stage_name(&table.name);
+        let place = Place { catalog: Some("temp"), dataset: "main", table: &name };
+        batch::append(&session.connection, place, batches)
+    }
+
+    fn apply_patches(
+        &mut self,
+        session: &Session,
+        table: &StoredTable,
+        key_columns: &[usize],
+        sql: &ApplySql,
+    ) -> Result<()> {
+        let mut patches = std::mem::take(&mut self.patches).into_iter().peekable();
+        let place_name = ApplySql::stage_name(&table.name);
+        while let Some(first) = patches.next() {
+            self.create_stage(session, table)?;
+            let columns = first.columns.clone();
+            let mut keys = vec![first.key.clone()];
+            let mut group = vec![first];
+            // One statement may set the same columns of different rows.
+            while let Some(next) = patches.next_if(|p| p.columns == columns && !keys.contains(&p.key) && keys.len() < CHUNK_ROWS) {
+                keys.push(next.key.clone());
+                group.push(next);
+            }
+            let mut staged = Vec::new();
+            for patch in &group {
+                rows::push_row(&mut self.columns, &table.shape, &patch.binding, key_columns, &patch.row);
+                staged.push(Staged::at(patch.order));
+            }
+            let mut arrays: Vec<_> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
+            arrays.extend(own_arrays(&staged));
+            let batch = filtered(&self.schema, arrays, &staged)?;
+            let place = Place { catalog: Some("temp"), dataset: "main", table: &place_name };
+            batch::append(&session.connection, place, vec![batch])?;
+            let statements = sql.set_columns(&columns) + &sql.clear_stage();
+            session.run(&statements, || format!("filling late values into {}", table.name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Staged {
+    fn of(event: &Event) -> Self {
+        let deleted = event.op == Op::Delete;
+        Self {
+            timestamp_us: event.facts.ts_us.or_else(|| event.facts.ts_ms.and_then(|ms| ms.checked_mul(1000))),
+            lsn: event.facts.lsn,
+            deleted,
+            partial: deleted && !event.full_before,
+            ..Self::at(event.order)
+        }
+    }
+
+    fn at(order: Order) -> Self {
+        let (timestamp_us, lsn, unchanged) = (None, None, None);
+        Self { order, timestamp_us, lsn, deleted: false, partial: false, dead: false, unchanged }
+    }
+}
+
+/// The columns that the stage adds to the table's.
+fn own_arrays(staged: &[Staged]) -> [ArrayRef; 6] {
+    let mut orders = StringBuilder::with_capacity(staged.len(), staged.len() * 50);
+    let mut order = String::new();
+    let mut unchanged = ColumnBuilder::new(&Type::List(Box::new(Type::Text)));
+    for row in staged {
+        order.clear();
+        row.order.write_hex(&mut order);
+        orders.append_value(&order);
+        match &row.unchanged {
+            Some(names) => push_texts(&mut unchanged, names.iter().map(|n| &**n)),
+            None => unchanged.push_null(),
+        }
+    }
+    let timestamps: TimestampMicrosecondArray = staged.iter().map(|s| s.timestamp_us).collect();
+    [
+        Arc::new(timestamps.with_timezone("UTC")),
+        Arc::new(BooleanArray::from_iter(staged.iter().map(|s| Some(s.deleted)))),
+        Arc::new(Int64Array::from_iter(staged.iter().map(|s| s.lsn))),
+        Arc::new(orders.finish()),
+        Arc::new(BooleanArray::from_iter(staged.iter().map(|s| Some(s.partial)))),
+        unchanged.finish(),
+    ]
+}
+
+/// The rows that no later change replaced.
+fn filtered(schema: &SchemaRef, columns: Vec<ArrayRef>, staged: &[Staged]) -> Result<RecordBatch> {
+    let broken = |e| Error::fatal("invariant: the builders of a stage make its columns").with_source(e);
+    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(broken)?;
+    if staged.iter().all(|s| !s.dead) {
+        return Ok(batch);
+    }
+    let live = BooleanArray::from_iter(staged.iter().map(|s| Some(!s.dead)));
+    filter_record_batch(&batch, &live).map_err(broken)
+}

@@ -1,0 +1,285 @@
+//! The sink: routes events to tables, evolves these, and makes an epoch one DuckDB transaction.
+//!
+//! DuckDB's calls block, and so do the futures made here: poll them on a thread that may wait.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millstream_core::evolution::ChangePolicy;
+use millstream_core::sink::{Rejection, SinkNotice, WriteReport};
+use millstream_core::{Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Output, OutputBatch, Patch, Result, RowSchema, Sink};
+
+use crate::catalog::{Catalog, Mark};
+use crate::config::{DuckConfig, Layout};
+use crate::database::{Database, Settings, create_dataset};
+use crate::error::Explain;
+use crate::recovery;
+use crate::replica::Taken;
+use crate::rows::Trouble;
+use crate::session::Session;
+use crate::table::Table;
+use crate::token;
+
+/// A DuckDB sink of one layout. Exactly once: an epoch's rows, its schema changes and its number are one transaction,
+/// committed in `prepare`; `recover` takes back what no checkpoint names.
+pub struct DuckSink {
+    session: Session,
+    tables: Vec<Table>,
+    /// Where rows of a schema go, by the schema's address; the `Arc` keeps the address from being used again.
+    routes: HashMap<usize, Route>,
+    /// The last epoch that was prepared since the sink was opened.
+    prepared: Option<Mark>,
+    in_transaction: bool,
+    notices: Vec<SinkNotice>,
+}
+
+struct Route {
+    _schema: Arc<RowSchema>,
+    table: usize,
+    binding: usize,
+}
+
+/// Schemas are few; more than this means that a decoder makes a new one for each batch.
+const ROUTES_MAX: usize = 4096;
+
+impl DuckSink {
+    /// Opens the file and reads what this sink wrote before.
+    pub fn open(config: DuckConfig) -> Result<Self> {
+        let settings = Settings { memory_limit: config.memory_limit.clone(), threads: config.threads };
+        let database = Database::open(&config.path, &settings)?;
+        let connection = database.connect()?;
+        let catalog = Catalog { dataset: config.dataset.clone(), sink: config.name.clone() };
+        database.alone(|| {
+            create_dataset(&connection, &config.dataset)?;
+            catalog.create(&connection)
+        })?;
+        let mark = Mark { epoch: 0, ingested_at_us: 0 };
+        let mut sink = Self {
+            session: Session { config, database, connection, catalog, mark },
+            tables: Vec::new(),
+            routes: HashMap::new(),
+            prepared: None,
+            in_transaction: false,
+            notices: Vec::new(),
+        };
+        sink.load_tables()?;
+        Ok(sink)
+    }
+
+    /// The open database, for queries beside the running pipeline.
+    pub fn database(&self) -> Database {
+        self.session.database.clone()
+    }
+
+    fn load_tables(&mut self) -> Result<()> {
+        self.routes.clear();
+        let layout = self.session.config.layout;
+        let stored = self.session.catalog.load(&self.session.connection)?;
+        if let Some(other) = stored.iter().find(|t| t.layout != layout.name()) {
+            return Err(Error::fatal(format!(
+                "sink {} wrote table {} in layout {}, but is now {}; give the sink another name or dataset",
+                self.session.config.name,
+                other.name,
+                other.layout,
+                layout.name()
+            )));
+        }
+        self.tables = stored.into_iter().map(|t| Table::load(&self.session, t)).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn begin_transaction(&mut self) -> Result<()> {
+        if !self.in_transaction {
+            self.session.connection.execute_batch("BEGIN TRANSACTION").explain(|| "beginning an epoch".to_owned())?;
+            self.in_transaction = true;
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self, batch: &OutputBatch) -> Result<WriteReport> {
+        let mut report = WriteReport::default();
+        for (index, output) in batch.outputs.iter().enumerate() {
+            match output {
+                Output::Event(judged) => self.write_event(index, judged, &mut report)?,
+                Output::Patch(patch) => self.write_patch(patch)?,
+            }
+        }
+        Ok(report)
+    }
+
+    fn write_patch(&mut self, patch: &Patch) -> Result<()> {
+        if !matches!(self.session.config.layout, Layout::Replica { .. }) {
+            return Ok(());
+        }
+        self.begin_transaction()?;
+        let (table, binding) = self.route(&patch.schema)?;
+        if let Err(trouble) = self.tables[table].patch(binding, patch) {
+            let text = self.tables[table].cause(binding, trouble).text;
+            self.notices.push(SinkNotice { code: "late_value_refused", text, count: 1 });
+        }
+        Ok(())
+    }
+
+    fn write_event(&mut self, index: usize, judged: &Judged, report: &mut WriteReport) -> Result<()> {
+        match self.session.config.layout {
+            Layout::Append | Layout::Changelog if !judged.distinct => report.duplicates += 1,
+            Layout::Replica { .. } if judged.event.key.is_none() && judged.event.op != Op::Truncate => {
+                report.filtered += 1;
+            }
+            Layout::Replica { .. } if !judged.newest && judged.distinct => report.superseded += 1,
+            Layout::Replica { .. } if !judged.newest => report.duplicates += 1,
+            _ => {
+                self.begin_transaction()?;
+                match self.place(judged)? {
+                    Ok(Taken::Written) => report.written += 1,
+                    Ok(Taken::Superseded) => report.superseded += 1,
+                    Err(cause) => report.rejected.push(Rejection { output: index, cause }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an event into its table, evolving that if need be.
+    fn place(&mut self, judged: &Judged) -> Result<Result<Taken, Cause>> {
+        // Each round makes room for one column or object, so that there can't be many more rounds than columns.
+        for _ in 0..2 * judged.event.schema.columns.len() + 4 {
+            let (table, binding) = self.route(&judged.event.schema)?;
+            let pushed = self.tables[table].push(&self.session, binding, judged, &mut self.notices)?;
+            let trouble = match pushed {
+                Ok(taken) => return Ok(Ok(taken)),
+                Err(Trouble::Mended) => continue,
+                Err(trouble) => trouble,
+            };
+            if let Some(cause) = self.mend(table, binding, judged, trouble)? {
+                return Ok(Err(cause));
+            }
+        }
+        Err(Error::fatal(format!("invariant: table {} has a column for every value", judged.event.schema.table)))
+    }
+
+    /// Makes room for a value that has no place, or says why the row is refused.
+    fn mend(
+        &mut self,
+        table: usize,
+        binding: usize,
+        judged: &Judged,
+        trouble: Trouble,
+    ) -> Result<Option<Cause>> {
+        let rules = self.session.rules();
+        let target = &mut self.tables[table];
+        let cause = target.cause(binding, trouble);
+        let change = match trouble {
+            Trouble::Refused { .. } | Trouble::Mended => return Ok(Some(cause)),
+            Trouble::Untyped { source } => target.learn(binding, source, judged, rules),
+            Trouble::Misfit { column, .. } => match rules.policy {
+                _ if !target.may_spill(binding, column, judged) => return Ok(Some(cause)),
+                ChangePolicy::NewColumn => target.spill(column),
+                ChangePolicy::DeadLetter => return Ok(Some(cause)),
+                ChangePolicy::Stop => {
+                    return Err(Error::fatal(format!(
+                        "{}; the config says `stop`: set `on_type_change: new-column` or `dead-letter`, or mend the table",
+                        cause.text
+                    )));
+                }
+            },
+        };
+        self.evolve(table, &[change])?;
+        Ok(None)
+    }
+
+    fn evolve(&mut self, table: usize, changes: &[crate::shape::Change]) -> Result<()> {
+        self.routes.retain(|_, route| route.table != table);
+        self.tables[table].evolve(&self.session, changes, &mut self.notices)
+    }
+
+    /// The table and binding for rows of `schema`, made if they are missing.
+    fn route(&mut self, schema: &Arc<RowSchema>) -> Result<(usize, usize)> {
+        let address = Arc::as_ptr(schema) as usize;
+        if let Some(route) = self.routes.get(&address) {
+            return Ok((route.table, route.binding));
+        }
+        if self.routes.len() >= ROUTES_MAX {
+            self.routes.clear();
+            self.tables.iter_mut().for_each(Table::forget_bindings);
+        }
+        let table = match self.tables.iter().position(|t| t.is_of(&schema.table)) {
+            Some(table) => table,
+            None => {
+                        self.tables.push(Table::create(&self.session, schema, &mut self.notices)?);
+                self.tables.len() - 1
+            }
+        };
+        let (binding, changes) = self.tables[table].bind(&self.session, schema, &mut self.notices)?;
+        if !changes.is_empty() {
+            self.evolve(table, &changes)?;
+            return self.route(schema);
+        }
+        self.routes.insert(address, Route { _schema: schema.clone(), table, binding });
+        Ok((table, binding))
+    }
+
+    fn prepare_epoch(&mut self) -> Result<Option<CommitToken>> {
+        if !self.in_transaction {
+            return Ok(None);
+        }
+        for i in 0..self.tables.len() {
+                self.tables[i].flush(&self.session)?;
+        }
+        self.session.catalog.set_mark(&self.session.connection, Some(self.session.mark))?;
+        self.session.connection.execute_batch("COMMIT").explain(|| format!("committing epoch {}", self.session.mark.epoch))?;
+        self.in_transaction = false;
+        self.prepared = Some(self.session.mark);
+        Ok(Some(token::encode(self.session.mark)))
+    }
+
+    fn check_commit(&mut self, token: &CommitToken) -> Result<()> {
+        let wanted = token::decode(token)?;
+        if self.prepared.is_some_and(|mark| mark.epoch >= wanted.epoch) {
+            return Ok(());
+        }
+        match self.session.catalog.mark(&self.session.connection)? {
+            Some(mark) if mark.epoch >= wanted.epoch => Ok(()),
+            other => Err(recovery::lost(&self.session.config, wanted, other)),
+        }
+    }
+
+    fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
+        if self.in_transaction {
+            self.session.connection.execute_batch("ROLLBACK").explain(|| "rolling back an epoch".to_owned())?;
+            self.in_transaction = false;
+        }
+        let last = last.map(token::decode).transpose()?;
+        // What the rolled-back epoch changed of the tables is read again.
+        self.load_tables()?;
+        self.notices.extend(recovery::recover(&self.session.config, &self.session.catalog, &self.session.connection, last)?);
+        self.load_tables()
+    }
+}
+
+impl Sink for DuckSink {
+    fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
+        Box::pin(async move { self.recover_to(last).map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+    }
+
+    fn begin(&mut self, epoch: Epoch, ingested_at_us: i64) -> Fut<'_, Result<()>> {
+        self.session.mark = Mark { epoch: epoch.0, ingested_at_us };
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn write<'a>(&'a mut self, batch: &'a OutputBatch) -> Fut<'a, Result<WriteReport>> {
+        Box::pin(async move { self.write_batch(batch).map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+    }
+
+    fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
+        Box::pin(async move { self.prepare_epoch().map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+    }
+
+    fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>> {
+        Box::pin(async move { self.check_commit(token).map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+    }
+
+    fn notices(&mut self) -> Vec<SinkNotice> {
+        std::mem::take(&mut self.notices)
+    }
+}

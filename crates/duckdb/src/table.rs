@@ -1,0 +1,444 @@
+//! One source table in one sink: its names, its columns, and the rows on their way into it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millstream_core::evolution::{self, Rules};
+use millstream_core::sink::SinkNotice;
+use millstream_core::{Cause, Error, Judged, Op, Patch, Result, RowSchema, TableName, Type};
+
+use crate::batch::Place;
+use crate::catalog::{SchemaChange, StoredTable};
+use crate::cell::{Misfit, convert};
+use crate::column_type::sql_type;
+use crate::changelog::{Changelog, ObjectColumn, Obstacle};
+use crate::config::Layout;
+use crate::ddl;
+use crate::history::History;
+use crate::ident::quote;
+use crate::names;
+use crate::nested;
+use crate::replica::{Replica, Taken};
+use crate::rows::{self, Trouble};
+use crate::session::Session;
+use crate::shape::{Binding, Change, Shape};
+
+/// A table of a sink.
+pub(crate) struct Table {
+    stored: StoredTable,
+    /// The table's columns that hold the key.
+    key: Vec<usize>,
+    bindings: Vec<Binding>,
+    writer: Writer,
+}
+
+/// The rows on their way, by layout.
+enum Writer {
+    History(Box<History>),
+    Changelog(Box<Changelog>),
+    Replica(Box<Replica>),
+}
+
+impl Table {
+    /// A table that the metadata know.
+    pub(crate) fn load(session: &Session, stored: StoredTable) -> Result<Self> {
+        let writer = match session.config.layout {
+            Layout::Append => Writer::History(Box::new(History::new(&stored))),
+            Layout::Changelog => {
+                let [source, transaction] = OBJECTS.map(|object| ddl::object_key(&stored.name, object));
+                let source = session.catalog.load_columns(&session.connection, &source)?;
+                let transaction = session.catalog.load_columns(&session.connection, &transaction)?;
+                Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
+            }
+            Layout::Replica { delete } => Writer::Replica(Box::new(Replica::new(&stored, delete, false))),
+        };
+        Ok(Self { key: key_columns(&stored), stored, bindings: Vec::new(), writer })
+    }
+
+    /// Creates the table for rows of `schema`, and writes it down.
+    pub(crate) fn create(session: &Session, schema: &RowSchema, notices: &mut Vec<SinkNotice>) -> Result<Self> {
+        let layout = session.config.layout;
+        let (base, first_choice) = choose_name(session, &schema.table)?;
+        let mut stored = StoredTable {
+            source: (*schema.table).clone(),
+            layout: layout.name().to_owned(),
+            name: ddl::table_name(layout, &base),
+            view: (layout == Layout::Append && session.config.latest_view).then(|| ddl::view_name(&base)),
+            key: schema.key_names().map(str::to_owned).collect(),
+            initial: 0,
+            truncated: None,
+            shape: Shape::default(),
+        };
+        stored.shape.bind(&Arc::new(schema.clone()), session.rules(), &HashSet::new())?;
+        stored.initial = stored.shape.columns.len();
+        let source = schema.table.qualified();
+        session.run(&ddl::create(&session.config, &stored), || format!("creating table {} for {source}", stored.name))?;
+        session.catalog.register(&session.connection, &stored)?;
+        session.catalog.put_columns(&session.connection, &stored.name, &stored.shape)?;
+        let writer = match layout {
+            Layout::Append => Writer::History(Box::new(History::new(&stored))),
+            Layout::Changelog => {
+                let shapes = [nested::source_shape(), nested::transaction_shape()];
+                for (object, shape) in OBJECTS.iter().zip(&shapes) {
+                    let key = ddl::object_key(&stored.name, *object);
+                    session.catalog.put_columns(&session.connection, &key, shape)?;
+                }
+                let [source, transaction] = shapes;
+                Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
+            }
+            Layout::Replica { delete } => Writer::Replica(Box::new(Replica::new(&stored, delete, true))),
+        };
+        if base != first_choice {
+            notices.push(notice(
+                "table_renamed",
+                format!("table {source} is called {base}, because {first_choice} is taken by another table"),
+            ));
+        }
+        let table = Self { key: key_columns(&stored), stored, bindings: Vec::new(), writer };
+        for position in 0..table.stored.shape.columns.len() {
+            table.comment(session, position, notices)?;
+        }
+        table.recreate_view(session)?;
+        if table.key.is_empty() {
+            let missing = match layout {
+                Layout::Append => "no latest view",
+                Layout::Changelog => "no key in its rows",
+                Layout::Replica { .. } => "no replica",
+            };
+            notices.push(notice("no_key", format!("table {source} has no key, hence {missing}; set one in the config")));
+        }
+        Ok(table)
+    }
+
+    /// Whether it holds rows of this source table.
+    pub(crate) fn is_of(&self, source: &TableName) -> bool {
+        self.stored.source == *source
+    }
+
+    /// Forgets how schemas map to it.
+    pub(crate) fn forget_bindings(&mut self) {
+        self.bindings.clear();
+    }
+
+    /// Maps a schema to the table. The changes are made in memory only; the caller follows with [`Table::evolve`],
+    /// which forgets the binding.
+    pub(crate) fn bind(
+        &mut self,
+        session: &Session,
+        schema: &Arc<RowSchema>,
+        notices: &mut Vec<SinkNotice>,
+    ) -> Result<(usize, Vec<Change>)> {
+        let mut wide = HashSet::new();
+        for column in self.stored.shape.asks_for_wide_ints(schema) {
+            self.flush(session)?;
+            if ddl::has_wide_ints(session, &self.stored, &column)? {
+                wide.insert(column);
+            }
+        }
+        let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
+        let key: Vec<_> = schema.key_names().map(str::to_owned).collect();
+        if !key.is_empty() && key != self.stored.key {
+            self.change_key(session, key, notices)?;
+        }
+        self.bindings.push(binding);
+        Ok((self.bindings.len() - 1, changes))
+    }
+
+    fn change_key(&mut self, session: &Session, key: Vec<String>, notices: &mut Vec<SinkNotice>) -> Result<()> {
+        self.flush(session)?;
+        let text = format!("the key of {} is now ({})", self.stored.source, key.join(", "));
+        notices.push(notice("key_changed", text));
+        self.stored.key = key;
+        self.key = key_columns(&self.stored);
+        self.reshape();
+        session.catalog.update(&session.connection, &self.stored)?;
+        self.recreate_view(session)
+    }
+
+    /// Alters the table by changes that its shape already holds.
+    pub(crate) fn evolve(
+        &mut self,
+        session: &Session,
+        changes: &[Change],
+        notices: &mut Vec<SinkNotice>,
+    ) -> Result<()> {
+        self.flush(session)?;
+        self.bindings.clear();
+        let physical = changes.iter().any(|change| !matches!(change, Change::Known { .. }));
+        for change in changes {
+            self.alter(session, change, notices)?;
+        }
+        self.key = key_columns(&self.stored);
+        self.reshape();
+        if physical { self.recreate_view(session) } else { Ok(()) }
+    }
+
+    fn alter(&mut self, session: &Session, change: &Change, notices: &mut Vec<SinkNotice>) -> Result<()> {
+        let (position, change_name, from) = match change {
+            Change::Add { column } => (*column, "add", None),
+            Change::Widen { column, from } => (*column, "widen", Some(from)),
+            Change::Known { column } => {
+                let column_now = &self.stored.shape.columns[*column];
+                return session.catalog.put_column(&session.connection, &self.stored.name, *column, column_now);
+            }
+        };
+        let column = &self.stored.shape.columns[position];
+        let doing = || format!("altering column {} of table {}", column.name, self.stored.name);
+        session.run(&ddl::alter(&session.config, &self.stored, position, from), doing)?;
+        session.catalog.put_column(&session.connection, &self.stored.name, position, column)?;
+        let to = sql_type(&column.ty);
+        let from = from.map(sql_type);
+        let text = match &from {
+            None => format!("table {}: column {} {to} was added", self.stored.name, quote(&column.name)),
+            Some(from) => {
+                format!("table {}: column {} went from {from} to {to}", self.stored.name, quote(&column.name))
+            }
+        };
+        notices.push(notice(if from.is_none() { "column_added" } else { "column_widened" }, text));
+        let logged =
+            SchemaChange { table: &self.stored.name, column: &column.name, change: change_name, from, to };
+        session.catalog.log_change(&session.connection, session.mark, &logged)?;
+        if matches!(change, Change::Add { .. }) { self.comment(session, position, notices) } else { Ok(()) }
+    }
+
+    /// Keeps the source's name of a column that had to be renamed.
+    fn comment(&self, session: &Session, position: usize, notices: &mut Vec<SinkNotice>) -> Result<()> {
+        let column = &self.stored.shape.columns[position];
+        if *column.name == *column.source {
+            return Ok(());
+        }
+        let text = format!("table {}: the source's column {:?} is called {:?}", self.stored.name, column.source, column.name);
+        notices.push(notice("column_renamed", text));
+        match ddl::comment(&session.config, &self.stored, position) {
+            Some(sql) => session.run(&sql, || format!("commenting on column {}", column.name)),
+            None => Ok(()),
+        }
+    }
+
+    fn recreate_view(&self, session: &Session) -> Result<()> {
+        match ddl::latest_view(&session.config, &self.stored) {
+            Some(sql) => session.run(&sql, || format!("creating the latest view of {}", self.stored.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes an event. The first `Err` is a failure of DuckDB, the second says why the event has no place.
+    pub(crate) fn push(
+        &mut self,
+        session: &Session,
+        binding: usize,
+        judged: &Judged,
+        notices: &mut Vec<SinkNotice>,
+    ) -> Result<Result<Taken, Trouble>> {
+        let binding = &self.bindings[binding];
+        match &mut self.writer {
+            Writer::History(history) => {
+                if let Err(trouble) = history.push(&self.stored, &self.key, binding, &judged.event, session.mark) {
+                    return Ok(Err(trouble));
+                }
+                if history.chunk_is_full() {
+                    history.end_chunk(&session.connection, place(session, &self.stored))?;
+                }
+                if judged.event.row.has_unchanged() {
+                    let names: Vec<_> = rows::unchanged(&self.stored.shape, binding, &judged.event.row).collect();
+                    self.note_unchanged(session, &names.into_iter().map(str::to_owned).collect::<Vec<_>>())?;
+                }
+            }
+            Writer::Changelog(changelog) => {
+                match changelog.push(&self.stored, binding, judged, session.mark, session.rules())? {
+                    Ok(()) if changelog.chunk_is_full() => {
+                        changelog.end_chunk(&session.connection, place(session, &self.stored))?;
+                    }
+                    Ok(()) => {}
+                    Err(Obstacle::Row(trouble)) => return Ok(Err(trouble)),
+                    Err(Obstacle::Object(object, changes)) => {
+                        self.evolve_object(session, object, &changes, notices)?;
+                        // The caller asks again, with the binding that it has.
+                        return Ok(Err(Trouble::Mended));
+                    }
+                }
+            }
+            Writer::Replica(replica) => {
+                let (event, row) = (&judged.event, judged.current_row());
+                return replica.push(session, &self.stored, &self.key, binding, event, row);
+            }
+        }
+        Ok(Ok(Taken::Written))
+    }
+
+    /// Remembers which columns ever came without their value: the latest view must look these up.
+    fn note_unchanged(&mut self, session: &Session, names: &[String]) -> Result<()> {
+        let fresh = |c: &crate::shape::TargetColumn| !c.unchanged && names.contains(&c.name);
+        let fresh: Vec<_> = (0..self.stored.shape.columns.len()).filter(|&i| fresh(&self.stored.shape.columns[i])).collect();
+        for &position in &fresh {
+            self.stored.shape.columns[position].unchanged = true;
+            let column = &self.stored.shape.columns[position];
+            session.catalog.put_column(&session.connection, &self.stored.name, position, column)?;
+        }
+        if fresh.is_empty() { Ok(()) } else { self.recreate_view(session) }
+    }
+
+    /// Takes late values for an earlier event; only replicas do.
+    pub(crate) fn patch(&mut self, binding: usize, patch: &Patch) -> Result<(), Trouble> {
+        match &mut self.writer {
+            Writer::Replica(replica) => replica.patch(&self.stored, &self.bindings[binding], patch),
+            Writer::History(_) | Writer::Changelog(_) => Ok(()),
+        }
+    }
+
+    /// Appends and applies everything that waits.
+    pub(crate) fn flush(&mut self, session: &Session) -> Result<()> {
+        let place = place(session, &self.stored);
+        match &mut self.writer {
+            Writer::History(history) => history.flush(&session.connection, place),
+            Writer::Changelog(changelog) => changelog.flush(&session.connection, place),
+            Writer::Replica(replica) => {
+                replica.apply(session, &self.stored, &self.key)?;
+                self.stored.truncated = replica.truncated();
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the writer anew after the columns or the key changed; nothing waits in it then.
+    fn reshape(&mut self) {
+        match &mut self.writer {
+            Writer::History(history) => **history = History::new(&self.stored),
+            Writer::Changelog(changelog) => {
+                let shapes = (changelog.source.shape.clone(), changelog.transaction.shape.clone());
+                **changelog = Changelog::new(&self.stored, shapes.0, shapes.1);
+            }
+            Writer::Replica(replica) => replica.reshape(&self.stored),
+        }
+    }
+
+    /// Alters an object column of a changelog by changes that its shape already holds.
+    fn evolve_object(
+        &mut self,
+        session: &Session,
+        object: ObjectColumn,
+        changes: &[Change],
+        notices: &mut Vec<SinkNotice>,
+    ) -> Result<()> {
+        self.flush(session)?;
+        let Writer::Changelog(changelog) = &mut self.writer else { return Ok(()) };
+        let shape = match object {
+            ObjectColumn::Source => &changelog.source.shape,
+            ObjectColumn::Transaction => &changelog.transaction.shape,
+        };
+        let column = ddl::object_name(object);
+        session.run(&ddl::alter_structs(&session.config, &self.stored, &[column], shape), || {
+            format!("altering column {column} of table {}", self.stored.name)
+        })?;
+        session.catalog.put_columns(&session.connection, &ddl::object_key(&self.stored.name, object), shape)?;
+        for change in changes {
+            let (Change::Add { column: field } | Change::Widen { column: field, .. } | Change::Known { column: field }) = change;
+            let field = &shape.columns[*field];
+            let name = format!("{column}.{}", field.name);
+            let (to, from) = (sql_type(&field.ty), if let Change::Widen { from, .. } = change { Some(sql_type(from)) } else { None });
+            let change = if from.is_some() { "widen" } else { "add" };
+            notices.push(notice("column_added", format!("table {}: {name} is now {to}", self.stored.name)));
+            let logged = SchemaChange { table: &self.stored.name, column: &name, change, from, to };
+            session.catalog.log_change(&session.connection, session.mark, &logged)?;
+        }
+        self.reshape();
+        Ok(())
+    }
+
+    /// Whether the value that did not convert may go to a text column beside.
+    pub(crate) fn may_spill(&self, binding: usize, column: usize, judged: &Judged) -> bool {
+        let binding = &self.bindings[binding];
+        let bound = binding.cells[column];
+        let Some(source) = bound.source else { return false };
+        let from = &binding.schema.columns[source].ty;
+        !bound.same && convert(judged.event.row.get(source), from, &Type::Text).is_ok()
+    }
+
+    /// Adds a text column beside one whose values don't all convert.
+    pub(crate) fn spill(&mut self, column: usize) -> Change {
+        self.stored.shape.add_text_beside(column)
+    }
+
+    /// Adds a column for a source column of which only NULLs were seen, by the type of its first value.
+    pub(crate) fn learn(&mut self, binding: usize, source: usize, judged: &Judged, rules: Rules) -> Change {
+        let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
+        let ty = evolution::storable(&row.get(source).inferred_type(), rules.precision_max);
+        let name = self.bindings[binding].schema.columns[source].name.clone();
+        self.stored.shape.learn(&name, ty)
+    }
+
+    /// Why a row is refused.
+    pub(crate) fn cause(&self, binding: usize, trouble: Trouble) -> Cause {
+        let table = &self.stored.source;
+        let named = |source: usize| &*self.bindings[binding].schema.columns[source].name;
+        match trouble {
+            Trouble::Misfit { column, misfit } => {
+                let column = &self.stored.shape.columns[column];
+                let (code, what) = match misfit {
+                    Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
+                    Misfit::WrongType => ("type_mismatch", "the value is not of"),
+                };
+                Cause::new(code, format!("column {} of {table}: {what} {}", column.source, sql_type(&column.ty)))
+            }
+            Trouble::Mended => Cause::new("not_written", format!("table {table} changed while the row was written")),
+            Trouble::Untyped { source } => {
+                Cause::new("type_unknown", format!("column {} of {table} has a value of no known type", named(source)))
+            }
+            Trouble::Refused { source } => Cause::new(
+                "type_changed",
+                format!("column {} of {table} changed its type, and `on_type_change` says `dead-letter`", named(source)),
+            ),
+        }
+    }
+}
+
+const OBJECTS: [ObjectColumn; 2] = [ObjectColumn::Source, ObjectColumn::Transaction];
+
+fn place<'a>(session: &'a Session, stored: &'a StoredTable) -> Place<'a> {
+    Place { catalog: None, dataset: &session.config.dataset, table: &stored.name }
+}
+
+/// The columns that hold the key: all columns that a type change made for a key column belong to it too.
+fn key_columns(stored: &StoredTable) -> Vec<usize> {
+    let columns = stored.shape.columns.iter().enumerate();
+    stored.key.iter().flat_map(|k| columns.clone().filter(move |(_, c)| *c.source == **k).map(|(i, _)| i)).collect()
+}
+
+/// The base of the table's names, and what it would have been called if nothing were in the way.
+fn choose_name(session: &Session, source: &TableName) -> Result<(String, String)> {
+    let layout = session.config.layout;
+    let candidates = names::table_candidates(source, &session.config.table_name);
+    let owner = format!("{} {} {:?}", session.config.name, layout.name(), source);
+    let is_free = |base: &str| -> Result<bool> {
+        let mut names = vec![ddl::table_name(layout, base)];
+        if layout == Layout::Append {
+            names.push(ddl::view_name(base));
+        }
+        for name in names {
+            let dataset = &session.config.dataset;
+            let free = !session.catalog.is_taken(&session.connection, &name)?;
+            if !free || !session.database.reserve(dataset, &names::fold(&name), &owner) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    let first = candidates.first().cloned().unwrap_or_default();
+    for base in &candidates {
+        if is_free(base)? {
+            return Ok((base.clone(), first));
+        }
+    }
+    let last = candidates.last().cloned().unwrap_or_default();
+    for number in 2..1000 {
+        let base = format!("{last}_{number}");
+        if is_free(&base)? {
+            return Ok((base, first));
+        }
+    }
+    Err(Error::fatal(format!("no free name for table {source} in schema {}", session.config.dataset)))
+}
+
+fn notice(code: &'static str, text: String) -> SinkNotice {
+    SinkNotice { code, text, count: 1 }
+}

@@ -1,0 +1,237 @@
+//! The latest view: the newest state of every key that is not deleted.
+//!
+//! All rows of a key are ranked first, and only then is the key dropped if its newest row is a delete: filtering deletes
+//! before ranking would bring deleted rows back. Ranking is a maximum and a join, which costs about half of `ROW_NUMBER`.
+//!
+//! A column that came unchanged (a large value that the event did not carry) is looked up in the key's earlier rows. Only
+//! views of tables where that happened have this part. It follows the row's life backwards: a life of a key begins at its
+//! create or read, or after its delete, and if it began with a key change (`__old_key`), the value may stand in the old
+//! key's rows before that.
+//!
+//! For BigQuery: `list_contains(a, 'c')` is `'c' IN UNNEST(a)`, `json_extract_string` is `JSON_VALUE`, `VARCHAR` is
+//! `STRING` and quoted names take backticks.
+
+use std::fmt::Write as _;
+
+use millstream_core::Type;
+
+use crate::catalog::StoredTable;
+use crate::column_type::sql_type;
+use crate::ident::{literal, qualify, quote};
+use crate::shape::TargetColumn;
+
+/// The view's query; `None` for a table without key. `repeats`: the history may hold one event twice.
+pub(crate) fn latest(dataset: &str, table: &StoredTable, repeats: bool) -> Option<String> {
+    let key = Key::of(table);
+    if key.columns.is_empty() {
+        return None;
+    }
+    let view = View { raw: qualify(dataset, &table.name), table, key, repeats };
+    Some(view.query())
+}
+
+struct View<'a> {
+    raw: String,
+    table: &'a StoredTable,
+    key: Key<'a>,
+    repeats: bool,
+}
+
+/// The key's columns. A source column whose type changed has several; a row has its value in one of them.
+struct Key<'a> {
+    columns: Vec<&'a TargetColumn>,
+    /// For each column its place in the source's key, and whether it is the only one there.
+    places: Vec<(usize, bool)>,
+}
+
+impl<'a> Key<'a> {
+    fn of(table: &'a StoredTable) -> Self {
+        let (mut columns, mut places) = (Vec::new(), Vec::new());
+        for (place, name) in table.key.iter().enumerate() {
+            let of_name: Vec<_> = table.shape.columns.iter().filter(|c| *c.source == **name).collect();
+            places.extend(of_name.iter().map(|_| (place, of_name.len() == 1)));
+            columns.extend(of_name);
+        }
+        Self { columns, places }
+    }
+
+    /// The columns, each with `prefix`, listed.
+    fn list(&self, prefix: &str) -> String {
+        self.columns.iter().map(|c| format!("{prefix}{}", quote(&c.name))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// `a.key = b.key`.
+    fn same(&self, a: &str, b: &str) -> String {
+        let one = |(column, (_, single)): (&&TargetColumn, &(usize, bool))| {
+            let equals = if *single { "=" } else { "IS NOT DISTINCT FROM" };
+            let name = quote(&column.name);
+            format!("{a}.{name} {equals} {b}.{name}")
+        };
+        self.columns.iter().zip(&self.places).map(one).collect::<Vec<_>>().join(" AND ")
+    }
+
+    /// The old key of a row, column by column.
+    fn old_values(&self) -> Vec<String> {
+        let one = |(column, (place, single)): (&&TargetColumn, &(usize, bool))| {
+            let text = format!("json_extract_string(m.__old_key, '$[{place}]')");
+            let cast = if *single { "CAST" } else { "TRY_CAST" };
+            match &column.ty {
+                Type::Bytes => format!("from_base64({text})"),
+                Type::Text | Type::Numeric => text,
+                ty => format!("{cast}({text} AS {})", sql_type(ty)),
+            }
+        };
+        self.columns.iter().zip(&self.places).map(one).collect()
+    }
+}
+
+impl View<'_> {
+    fn query(&self) -> String {
+        let unchanged: Vec<_> = self.table.shape.columns.iter().filter(|c| c.unchanged).collect();
+        let mut sql = String::new();
+        let recursive = if unchanged.is_empty() { "" } else { "RECURSIVE " };
+        let _ = write!(sql, "WITH {recursive}__history AS (\n{}\n),\n__newest AS (\n{}\n)", self.history(), self.newest());
+        if !unchanged.is_empty() {
+            sql += &self.lives();
+            unchanged.iter().enumerate().for_each(|(i, column)| sql += &self.filled(i, column));
+        }
+        let value = |column: &TargetColumn| {
+            let name = quote(&column.name);
+            match unchanged.iter().position(|c| c.name == column.name) {
+                None => format!("  h.{name}"),
+                Some(i) => format!(
+                    "  CASE WHEN list_contains(h.__unchanged, {}) THEN f{i}.{name} ELSE h.{name} END AS {name}",
+                    literal(&column.name)
+                ),
+            }
+        };
+        let columns: Vec<_> = self.table.shape.columns.iter().map(value).collect();
+        let _ = write!(
+            sql,
+            "\nSELECT\n{}\nFROM __history AS h\nJOIN __newest AS n ON {} AND h.__order = n.__order",
+            columns.join(",\n"),
+            self.key.same("h", "n")
+        );
+        for i in 0..unchanged.len() {
+            let _ = write!(sql, "\nLEFT JOIN __filled_{i} AS f{i} ON {}", self.same_names("h", &format!("f{i}")));
+        }
+        let _ = write!(sql, "\nWHERE h.__op <> 'd'\n  AND h.__order >= {}", self.truncated());
+        sql
+    }
+
+    /// The rows of keys.
+    fn history(&self) -> String {
+        if self.repeats {
+            return format!(
+                "  SELECT * FROM (\n    SELECT *, row_number() OVER (PARTITION BY {}, __order ORDER BY __ingested_at) AS __copy\n    \
+                 FROM {}\n    WHERE __op <> 't'\n  ) AS c\n  WHERE __copy = 1",
+                self.key.list(""),
+                self.raw
+            );
+        }
+        format!("  SELECT * FROM {} WHERE __op <> 't'", self.raw)
+    }
+
+    fn newest(&self) -> String {
+        let key = self.key.list("");
+        format!("  SELECT {key}, max(__order) AS __order\n  FROM __history\n  GROUP BY {key}")
+    }
+
+    /// The order of the table's last truncate, below which rows count for nothing.
+    fn truncated(&self) -> String {
+        format!("COALESCE((SELECT max(__order) FROM {} WHERE __op = 't'), '')", self.raw)
+    }
+
+    /// Equality of a row's key with the key that a life leads to.
+    fn same_names(&self, row: &str, life: &str) -> String {
+        let one = |(i, (column, (_, single))): (usize, (&&TargetColumn, &(usize, bool)))| {
+            let equals = if *single { "=" } else { "IS NOT DISTINCT FROM" };
+            format!("{row}.{} {equals} {life}.__key_{i}", quote(&column.name))
+        };
+        let pairs = self.key.columns.iter().zip(&self.key.places).enumerate();
+        pairs.map(one).collect::<Vec<_>>().join(" AND ")
+    }
+
+    fn key_names(&self, prefix: &str) -> String {
+        (0..self.key.columns.len()).map(|i| format!("{prefix}__key_{i}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn key_as_names(&self, prefix: &str) -> String {
+        let one = |(i, c): (usize, &&TargetColumn)| format!("{prefix}{} AS __key_{i}", quote(&c.name));
+        self.key.columns.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The lives that may hold the values of newest rows: each key's own, and those before its key changes.
+    fn lives(&self) -> String {
+        let (key_h, key_o) = (self.key.list("h."), self.key.list("o."));
+        format!(
+            ",
+-- Key changes, each with the end of the life that it began.
+__moved AS (
+  SELECT {key_h}, h.__order, h.__old_key, min(e.__order) AS __end
+  FROM __history AS h
+  LEFT JOIN __history AS e ON {same_he} AND e.__op IN ('c', 'r', 'd') AND e.__order > h.__order
+  WHERE h.__old_key IS NOT NULL
+  GROUP BY {key_h}, h.__order, h.__old_key
+),
+__moves AS (
+  SELECT m.*, {old_as}
+  FROM __moved AS m
+),
+-- From each newest row that lacks a value, back through its key changes.
+__lives AS (
+  SELECT {key_as}, {key_h}, h.__order AS __upper, 0 AS __depth
+  FROM __history AS h
+  JOIN __newest AS n ON {same_hn} AND h.__order = n.__order
+  WHERE h.__unchanged IS NOT NULL AND h.__op <> 'd'
+  UNION ALL
+  SELECT {names_l}, {old_m}, m.__order, l.__depth + 1
+  FROM __lives AS l
+  JOIN __moves AS m ON {same_lm} AND m.__order <= l.__upper AND (m.__end IS NULL OR m.__end > l.__upper)
+  WHERE l.__depth < 64 AND (l.__depth = 0 OR m.__order < l.__upper)
+),
+-- Where each of these lives began.
+__spans AS (
+  SELECT {names_o}, {key_o}, o.__upper, o.__depth, COALESCE(max(e.__order), '') AS __lower
+  FROM __lives AS o
+  LEFT JOIN __history AS e ON {same_oe} AND e.__op IN ('c', 'r', 'd') AND e.__order <= o.__upper
+  GROUP BY {names_o}, {key_o}, o.__upper, o.__depth
+)",
+            same_he = self.key.same("h", "e"),
+            same_hn = self.key.same("h", "n"),
+            same_lm = self.key.same("l", "m"),
+            same_oe = self.key.same("o", "e"),
+            old_as = self.old_as_names(),
+            old_m = (0..self.key.columns.len()).map(|i| format!("m.__old_{i}")).collect::<Vec<_>>().join(", "),
+            key_as = self.key_as_names("h."),
+            names_l = self.key_names("l."),
+            names_o = self.key_names("o."),
+        )
+    }
+
+    fn old_as_names(&self) -> String {
+        let values = self.key.old_values();
+        values.iter().enumerate().map(|(i, value)| format!("{value} AS __old_{i}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// For each key the last value of a column that one of its lives carried.
+    fn filled(&self, i: usize, column: &TargetColumn) -> String {
+        let (name, text) = (quote(&column.name), literal(&column.name));
+        format!(
+            ",
+__filled_{i} AS (
+  SELECT {names}, {name} FROM (
+    SELECT {names_s}, r.{name},
+      row_number() OVER (PARTITION BY {names_s} ORDER BY s.__depth, r.__order DESC) AS __rank
+    FROM __spans AS s
+    JOIN __history AS r ON {same} AND r.__order BETWEEN s.__lower AND s.__upper
+    WHERE r.__op <> 'd' AND (r.__unchanged IS NULL OR NOT list_contains(r.__unchanged, {text}))
+  ) AS c
+  WHERE __rank = 1
+)",
+            names = self.key_names(""),
+            names_s = self.key_names("s."),
+            same = self.key.same("s", "r"),
+        )
+    }
+}

@@ -1,0 +1,6 @@
+//! The sink against real files.
+
+#[path = "duckdb/append.rs"]
+mod append;
+#[path = "duckdb/world.rs"]
+mod world;
