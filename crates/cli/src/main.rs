@@ -29,7 +29,12 @@ fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     let filter =
         EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::color())
+        .with_target(false)
+        .init();
     match commands::execute(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

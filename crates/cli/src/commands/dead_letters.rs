@@ -75,7 +75,9 @@ fn list(on: &OnConfig) -> Result<(), Failure> {
     }
     let mut table = Table::new(["letters", "replayed", "stage", "cause", "table", "from", "example"]);
     for ((stage, code, name, partition), g) in groups {
-        table.row([count(g.letters), count(g.replayed), stage, code, name, partition, g.example]);
+        // Behind the path stands what tells the file from others that had it.
+        let file = partition.split('#').next().unwrap_or_default().to_owned();
+        table.row([count(g.letters), count(g.replayed), stage, code, name, file, g.example]);
     }
     print(&table.render(0));
     Ok(())
@@ -132,17 +134,19 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
         return Ok(());
     }
     let asked = ids.len() as u64;
+    let before = letters(&plan.dead_letters)?.count();
     let desk = Arc::new(Desk::new(&plan.dead_letters));
     desk.ask(ids);
     let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
     let ended = run::drive(&plan, world, desk, None)?;
-    finish(arguments, &plan, asked, Some(&ended));
+    let failed = letters(&plan.dead_letters)?.count().saturating_sub(before) as u64;
+    finish(arguments, &plan, asked, Some((&ended, failed)));
     ended.verdict()
 }
 
-fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<&run::Ended>) {
+fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<(&run::Ended, u64)>) {
     if arguments.on.json {
-        let summary = ended.map(|ended| report::summary_json(&plan.pipeline, &ended.summary));
+        let summary = ended.map(|(ended, _)| report::summary_json(&plan.pipeline, &ended.summary));
         print_json(
             &json!({ "replayed": asked, "by_running_pipeline": asked > 0 && ended.is_none(), "summary": summary }),
         );
@@ -151,8 +155,8 @@ fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<&run::Ended
     match ended {
         None if asked == 0 => print("there is nothing to replay\n"),
         None => print(&format!("the running pipeline was asked to replay {}\n", plural(asked, "letter"))),
-        Some(ended) => {
-            print(&format!("replayed {}\n\n", plural(asked, "letter")));
+        Some((ended, failed)) => {
+            print(&format!("replayed {}; {} failed again\n\n", plural(asked, "letter"), count(failed)));
             print(&report::summary_text(&plan.pipeline, &ended.summary));
         }
     }

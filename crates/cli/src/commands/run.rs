@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_core::Error;
+use millstream_core::{Error, Store};
 use millstream_engine::{Handle, Phase, Summary};
 use millstream_state::LocalStore;
 use tokio::runtime::Runtime;
@@ -93,7 +93,9 @@ pub(crate) fn drive(
             tokio::select! {
                 outcome = handle.wait() => {
                     progress.finish(&handle.status());
-                    let summary = outcome.map_err(|e| Failure::Failed(format!("{} failed: {e}", plan.pipeline)))?;
+                    let mut summary = outcome.map_err(|e| Failure::Failed(format!("{} failed: {e}", plan.pipeline)))?;
+                    // The handle knows the counts of the run beside those of the last checkpoint.
+                    summary.status = handle.status();
                     return Ok(Ended { summary, cancelled: asked_to_end > 1 });
                 }
                 () = signals.next() => {
@@ -113,7 +115,19 @@ pub(crate) fn drive(
     });
     // Nothing that still blocks in a control request may hold the process back.
     runtime.shutdown_timeout(Duration::from_secs(5));
+    if desk.outstanding() > 0 {
+        // The engine need not tell a source of its last checkpoint, so the store is asked.
+        note_replays(plan, &desk)?;
+    }
     ended
+}
+
+fn note_replays(plan: &Plan, desk: &Desk) -> Result<(), Failure> {
+    let mut store = LocalStore::open(&plan.checkpoint.directory, millstream_state::Options::default())?;
+    if let Some(last) = runtime(plan)?.block_on(store.latest())? {
+        desk.note(&last.positions)?;
+    }
+    Ok(())
 }
 
 /// The control socket; a pipeline runs without it where it cannot be had.

@@ -15,7 +15,7 @@ use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBat
 use super::STAGES;
 use super::letter::{Letter, LetterId};
 use super::ranges::Ranges;
-use super::reader::{Lines, write_ledger};
+use super::reader::{Lines, replayed, write_ledger};
 
 /// Partitions of dead letters begin with this; no file's identity does.
 const PREFIX: &str = "dead-letters/";
@@ -25,12 +25,14 @@ const PREFIX: &str = "dead-letters/";
 pub(crate) struct Desk {
     directory: PathBuf,
     asked: Mutex<BTreeSet<LetterId>>,
+    /// The ledger as it was last written.
+    written: Mutex<Option<BTreeMap<String, Ranges>>>,
 }
 
 impl Desk {
     /// The desk of the letters in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), asked: Mutex::default() }
+        Self { directory: directory.to_owned(), asked: Mutex::default(), written: Mutex::default() }
     }
 
     /// Asks for letters to be replayed. Letters that were replayed before are left alone.
@@ -41,6 +43,24 @@ impl Desk {
     /// How many letters were asked for and are not durably replayed yet.
     pub(crate) fn outstanding(&self) -> usize {
         self.asked().len()
+    }
+
+    /// Takes note of the positions of a durable checkpoint: what was replayed is taken off the desk, and readers are told.
+    pub(crate) fn note(&self, positions: &[(PartitionId, Position)]) -> Result<()> {
+        self.settle(&split(positions)?.1)
+    }
+
+    fn settle(&self, durable: &BTreeMap<Stage, Ranges>) -> Result<()> {
+        self.asked().retain(|id| !durable.get(&id.stage).is_some_and(|ranges| ranges.contains(id.number)));
+        let ledger: BTreeMap<String, Ranges> =
+            durable.iter().map(|(stage, ranges)| (stage.name().to_owned(), ranges.clone())).collect();
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = written.get_or_insert_with(|| replayed(&self.directory));
+        if *known != ledger {
+            write_ledger(&self.directory, &ledger)?;
+            *known = ledger;
+        }
+        Ok(())
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeSet<LetterId>> {
@@ -104,19 +124,6 @@ impl Inlet {
         taken.into_iter().for_each(|number| replayed.insert(number));
         batch.position = Position(replayed.encode());
         Ok(Some(batch))
-    }
-
-    /// Takes durable replays off the desk. Also at the start: a crash may have come between a checkpoint and this.
-    fn settle(&self, durable: &BTreeMap<Stage, Ranges>) -> Result<()> {
-        let done = |id: &LetterId| durable.get(&id.stage).is_some_and(|ranges| ranges.contains(id.number));
-        if !self.desk.asked().iter().any(done) {
-            return Ok(());
-        }
-        let ledger =
-            durable.iter().map(|(stage, ranges)| (stage.name().to_owned(), ranges.clone())).collect();
-        write_ledger(&self.desk.directory, &ledger)?;
-        self.desk.asked().retain(|id| !done(id));
-        Ok(())
     }
 
     /// Letters that were asked for but are not there (any more).
@@ -194,7 +201,7 @@ impl Source for Inlet {
     fn open<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
-            self.settle(&replayed)?;
+            self.desk.settle(&replayed)?;
             self.replayed = replayed;
             match &mut self.inner {
                 Some(inner) => inner.open(&others).await,
@@ -218,7 +225,7 @@ impl Source for Inlet {
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
-            self.settle(&replayed)?;
+            self.desk.settle(&replayed)?;
             match &mut self.inner {
                 Some(inner) => inner.release(&others).await,
                 None => Ok(()),
