@@ -3,6 +3,8 @@
 //! `cargo bench -p millstream-decode -- FILE [EVENTS] [flat]` reads JSON lines (whole into memory), decodes them in
 //! batches as the engine does, drops what came out, and prints the best and the median of five runs.
 
+#![allow(clippy::print_stdout, reason = "a bench prints its figures")]
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::codec::temporal::{Target, Temporal, Unit};
 
 /// Deepest nesting of arrays and structs followed; deeper ones are read as JSON.
 const DEPTH_MAX: u32 = 16;
-/// Largest decimal scale taken from a schema; PostgreSQL's own limit is 16 383.
-const SCALE_MAX: i64 = 20_000;
+/// Largest scale that a column's type has; beyond it lie only the artefacts of PostgreSQL's negative scales (2046).
+pub(crate) const SCALE_MAX: u16 = 1_000;
 
 /// What a schema says about one column.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,12 +158,12 @@ pub(crate) fn semantic(name: &str, parameters: Parameters) -> Option<Codec> {
 fn decimal(parameters: Parameters) -> Codec {
     let scale = parameters.scale.unwrap_or(0);
     let target = match (parameters.precision, u16::try_from(scale)) {
-        (Some(precision), Ok(s)) if s <= precision.saturating_add(1_000) => {
+        (Some(precision), Ok(s)) if s <= SCALE_MAX => {
             DecimalTarget::Decimal { precision: precision.max(s).max(1), scale: s }
         }
-        (None, Ok(s)) if s <= 1_000 => DecimalTarget::Decimal { precision: s.max(20), scale: s },
+        (None, Ok(s)) if s <= SCALE_MAX => DecimalTarget::Decimal { precision: s.max(20), scale: s },
         _ => DecimalTarget::Numeric,
     };
-    let scale = scale.clamp(-SCALE_MAX, SCALE_MAX) as i32;
+    let scale = i32::try_from(scale).unwrap_or(i32::MAX);
     Codec::Decimal(DecimalCodec { form: DecimalForm::Unscaled(scale), target })
 }

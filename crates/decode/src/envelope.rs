@@ -35,7 +35,7 @@ impl Flaw {
 pub(crate) struct Members<'a> {
     bits: u32,
     few: Vec<Cow<'a, str>>,
-    many: Option<Box<HashSet<Cow<'a, str>>>>,
+    many: Option<HashSet<Cow<'a, str>>>,
 }
 
 impl<'a> Members<'a> {

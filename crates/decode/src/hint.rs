@@ -6,7 +6,7 @@ use crate::codec::Codec;
 use crate::codec::binary::BinaryForm;
 use crate::codec::decimal::{DecimalCodec, DecimalForm, Target as DecimalTarget};
 use crate::codec::temporal::{Target, Temporal, Unit};
-use crate::connect_schema::{ColumnFact, Parameters, semantic};
+use crate::connect_schema::{ColumnFact, Parameters, SCALE_MAX, semantic};
 use crate::inference::Kind;
 use crate::options::{BinaryMode, ColumnHint, DecimalMode, Modes, TimeMode};
 
@@ -38,7 +38,11 @@ fn of(ty: &Type, hint: &ColumnHint, modes: Modes) -> Codec {
                 DecimalMode::Precise => DecimalForm::Unscaled((*scale).into()),
                 DecimalMode::String | DecimalMode::Double => DecimalForm::Text,
             },
-            target: DecimalTarget::Decimal { precision: *precision, scale: *scale },
+            // Such a scale only serves to read the connector's form of PostgreSQL's negative scales.
+            target: match scale {
+                0..=SCALE_MAX => DecimalTarget::Decimal { precision: *precision, scale: *scale },
+                _ => DecimalTarget::Numeric,
+            },
         }),
         Type::Numeric => Codec::Decimal(DecimalCodec {
             form: match modes.decimal {

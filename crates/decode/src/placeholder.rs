@@ -22,6 +22,8 @@ pub(crate) struct Placeholder {
     text: String,
     binary: [String; 4],
     uuid: String,
+    /// The hstore form as a JSON string between its quotes.
+    map: String,
     /// Bit n: some textual form has n bytes. All bits where a form is longer than the bits tell.
     lengths: u128,
 }
@@ -35,9 +37,12 @@ impl Placeholder {
             BASE64_URL_SAFE_NO_PAD.encode(text),
             text.bytes().map(|b| format!("{b:02x}")).collect(),
         ];
+        let quoted = serde_json::to_string(text).unwrap_or_default();
+        let map = serde_json::to_string(&format!("{{{quoted}:{quoted}}}")).unwrap_or_default();
+        let map = map.trim_matches('"').to_owned();
         let lengths = binary.iter().map(String::len).chain([text.len()]);
         let lengths = lengths.map(|n| if n < 128 { 1u128 << n } else { u128::MAX }).fold(0, |a, b| a | b);
-        Self { text: text.to_owned(), binary, lengths, uuid: name_uuid(text.as_bytes()) }
+        Self { text: text.to_owned(), binary, map, lengths, uuid: name_uuid(text.as_bytes()) }
     }
 
     /// Whether a string is the text itself.
@@ -58,7 +63,12 @@ impl Placeholder {
         if self.lengths >> len & 1 == 0 && !string.escaped {
             return false;
         }
-        self.is_text(string) || (!string.escaped && self.binary.iter().any(|form| form == string.raw))
+        let own = if string.escaped {
+            string.raw == self.map
+        } else {
+            self.binary.iter().any(|form| form == string.raw)
+        };
+        own || self.is_text(string)
     }
 
     /// Whether the JSON object or array `raw` is it.

@@ -498,7 +498,8 @@ fn leading_digits(bytes: &[u8]) -> (u64, usize) {
     while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk) ^ 0x3030_3030_3030_3030;
         // The top bit of each byte that is no digit: one that exceeds 9, or had its top bit set.
-        let odd = ((word & 0x7f7f_7f7f_7f7f_7f7f) + 0x7676_7676_7676_7676 | word) & 0x8080_8080_8080_8080;
+        let above = (word & 0x7f7f_7f7f_7f7f_7f7f) + 0x7676_7676_7676_7676;
+        let odd = (above | word) & 0x8080_8080_8080_8080;
         if odd == 0 {
             n = n.wrapping_mul(100_000_000).wrapping_add(eight_digits(word));
             rest = tail;

@@ -7,9 +7,22 @@ use std::sync::Arc;
 use millstream_core::record::Slot;
 use millstream_core::{Decoded, Decoder, Event, PartitionId, Position, RecordBatch, Value};
 
+/// A path within the corpus.
+pub(crate) fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../corpus").join(name)
+}
+
+/// The names of all files of events, sorted.
+pub(crate) fn files() -> Vec<String> {
+    let names = std::fs::read_dir(path("")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|n| n.ends_with(".jsonl") && !n.contains(".final.")).collect();
+    names.sort();
+    names
+}
+
 /// The lines of a corpus file as one batch.
 pub(crate) fn batch(file: &str) -> RecordBatch {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../corpus").join(file);
+    let path = path(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut batch = empty_batch();
     // Lines may hold raw U+2028, so they end at \n only.
@@ -64,6 +77,15 @@ pub(crate) fn decode(decoder: &mut dyn Decoder, batch: &RecordBatch) -> Vec<Deco
         decoder.decode(&record, &mut out);
     }
     out
+}
+
+/// Decodes one value, with an optional key.
+pub(crate) fn one(decoder: &mut dyn Decoder, key: Option<&str>, value: &[u8]) -> Decoded {
+    let mut batch = empty_batch();
+    push(&mut batch, None, key.map(|k| k.as_bytes().to_vec()), Some(value.to_vec()), &[]);
+    let mut items = decode(decoder, &batch);
+    assert_eq!(items.len(), 1);
+    items.remove(0)
 }
 
 /// A decoded item in a readable form; types are told where a schema is new.
