@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| progress::LogWriter)
         .with_ansi(output::color())
         .with_target(false)
         .init();

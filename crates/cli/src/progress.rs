@@ -1,6 +1,7 @@
 //! How a run is going: a line on a terminal that is drawn again and again, a log line every 10 s elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +14,31 @@ use crate::report::phase_name;
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
+/// The line that is being drawn, so that log lines can step around it.
+static LINE: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+fn drawn() -> Option<ProgressBar> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Standard error for log lines: the progress line is taken away while one is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let write = || io::stderr().write_all(buffer).map(|()| buffer.len());
+        match drawn() {
+            Some(line) => line.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Shows how a run is going.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -20,7 +46,6 @@ pub(crate) struct Progress {
     line: Option<ProgressBar>,
     rate: Rate,
     logged: Instant,
-    noticed: usize,
 }
 
 impl Progress {
@@ -31,15 +56,15 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
                 line.set_style(style);
             }
+            *LINE.lock().unwrap_or_else(PoisonError::into_inner) = Some(line.clone());
             line
         });
-        Self { line, rate: Rate::new(), logged: Instant::now(), noticed: 0 }
+        Self { line, rate: Rate::new(), logged: Instant::now() }
     }
 
     /// Shows `status`.
     pub(crate) fn show(&mut self, pipeline: &str, status: &Status) {
         let rate = self.rate.of(status.events_in);
-        self.notices(status);
         match &self.line {
             Some(line) => {
                 line.set_message(describe(pipeline, status, rate));
@@ -54,27 +79,17 @@ impl Progress {
     }
 
     /// Removes the line.
-    pub(crate) fn finish(&mut self, status: &Status) {
-        self.notices(status);
+    pub(crate) fn finish(&self) {
         if let Some(line) = &self.line {
+            *LINE.lock().unwrap_or_else(PoisonError::into_inner) = None;
             line.finish_and_clear();
         }
     }
+}
 
-    /// Runs `work` (which writes to standard error) with the line out of the way.
-    pub(crate) fn aside(&self, work: impl FnOnce()) {
-        match &self.line {
-            Some(line) => line.suspend(work),
-            None => work(),
-        }
-    }
-
-    /// Logs notices that are new. The status keeps the last hundred, so a burst of more may lose some here; all of them
-    /// are counted by code.
-    fn notices(&mut self, status: &Status) {
-        let new = status.notices.get(self.noticed.min(status.notices.len())..).unwrap_or_default();
-        self.noticed = status.notices.len();
-        self.aside(|| new.iter().for_each(|notice| tracing::warn!("{notice}")));
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

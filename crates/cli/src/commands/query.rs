@@ -45,6 +45,14 @@ pub(crate) fn command(arguments: &Query) -> Result<(), Failure> {
 
 /// Asks the file of `sink`, in this process, read-only.
 pub(crate) fn ask(plan: &Plan, sink: Option<&str>, sql: &str, form: Form) -> Result<String> {
+    // Beside a running pipeline the file is open for writing, and only the statement's transaction is read-only: a second
+    // statement could leave it. No `;` at all is a rule that no way of quoting gets around.
+    let sql = sql.trim().trim_end_matches([';', ' ', '\n']);
+    if sql.contains(';') {
+        return Err(Error::fatal(
+            "a query is one statement and holds no `;` (write chr(59) for one in a text)",
+        ));
+    }
     let (_, duckdb) = self::sink(plan, sink)?;
     let answer = millstream_duckdb::query(&duckdb.path, sql, true)?;
     Ok(match form {

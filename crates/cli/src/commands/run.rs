@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Failure, plan};
 use crate::arguments::Run;
-use crate::control::{Asked, Server};
+use crate::control::{self, Asked, Request, Server};
 use crate::dead_letters::Desk;
 use crate::output::{print, print_json};
 use crate::plan::Plan;
@@ -80,6 +80,11 @@ pub(crate) fn drive(
     desk: Arc<Desk>,
     idle: Option<Duration>,
 ) -> Result<Ended, Failure> {
+    if control::ask(&plan.checkpoint.directory, &Request::Status)?.is_some() {
+        let message =
+            format!("{} runs already: `millstream status`, `drain` and `cancel` reach it", plan.pipeline);
+        return Err(Failure::Failed(message));
+    }
     let runtime = runtime(plan)?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -92,7 +97,7 @@ pub(crate) fn drive(
         loop {
             tokio::select! {
                 outcome = handle.wait() => {
-                    progress.finish(&handle.status());
+                    progress.finish();
                     let mut summary = outcome.map_err(|e| Failure::Failed(format!("{} failed: {e}", plan.pipeline)))?;
                     // The handle knows the counts of the run beside those of the last checkpoint.
                     summary.status = handle.status();
@@ -100,7 +105,7 @@ pub(crate) fn drive(
                 }
                 () = signals.next() => {
                     asked_to_end += 1;
-                    progress.aside(|| end(plan, &handle, asked_to_end));
+                    end(plan, &handle, asked_to_end);
                 }
                 _ = tick.tick() => {
                     let status = handle.status();
