@@ -19,6 +19,7 @@ pub(super) fn findings(plan: &Plan, sample: &Sample) -> Vec<Finding> {
         keys(plan, name, table, out);
         guessed(name, table, out);
         before_images(plan, name, table, out);
+        invented_keys(name, table, out);
         unchanged(name, table, out);
         decimals(plan, name, table, out);
         unsigned(name, table, out);
@@ -37,13 +38,20 @@ fn push(
     text: impl Into<String>,
     remedy: impl Into<String>,
 ) {
-    out.push(Finding {
-        level,
-        code,
-        table: table.map(str::to_owned),
-        text: text.into(),
-        remedy: remedy.into(),
-    });
+    push_of(out, level, code, table, text, "", remedy);
+}
+
+fn push_of(
+    out: &mut Vec<Finding>,
+    level: Level,
+    code: &'static str,
+    table: Option<&str>,
+    text: impl Into<String>,
+    detail: impl Into<String>,
+    remedy: impl Into<String>,
+) {
+    let table = table.map(str::to_owned);
+    out.push(Finding { level, code, table, text: text.into(), detail: detail.into(), remedy: remedy.into() });
 }
 
 fn nothing_read(sample: &Sample, out: &mut Vec<Finding>) {
@@ -90,22 +98,15 @@ fn keys(plan: &Plan, name: &str, table: &TableSample, out: &mut Vec<Finding>) {
         return;
     }
     let replica = plan.duckdb_sinks().any(|(_, duckdb)| duckdb.layout == Layout::Replica);
-    let consequence = if replica {
-        "its rows go to histories only: the replica leaves them out, and there is no latest view"
+    let text = if replica {
+        "events without key: their rows go to histories only; replicas leave them out, and there is no latest view"
     } else {
-        "there will be no latest view of it, and duplicates are told by file and offset only"
+        "events without key: there will be no latest view, and duplicates are told by file and offset only"
     };
-    let remedy = format!(
-        "set `tables.{name}.key` if some columns identify a row, or Debezium's `message.key.columns`; in files use `lines: record` where the key travels beside the value"
-    );
-    push(
-        out,
-        Level::Warning,
-        "no_key",
-        Some(name),
-        format!("{} of {} events have no key: {consequence}", table.keyless, table.events),
-        remedy,
-    );
+    let remedy = "set `tables.….key` if some columns identify a row, or Debezium's `message.key.columns`; in files use \
+                  `lines: record`, where the key travels beside the value";
+    let detail = format!("{} of {}", table.keyless, table.events);
+    push_of(out, Level::Warning, "no_key", Some(name), text, detail, remedy);
 }
 
 fn guessed(name: &str, table: &TableSample, out: &mut Vec<Finding>) {
@@ -116,15 +117,9 @@ fn guessed(name: &str, table: &TableSample, out: &mut Vec<Finding>) {
         .map(|(column, c)| format!("{column} {}", c.ty))
         .collect();
     if !guessed.is_empty() {
-        let text = format!(
-            "types of {} columns are guessed from their values: {}",
-            guessed.len(),
-            guessed.join(", ")
-        );
-        let remedy = format!(
-            "set `tables.{name}.schema` to a schema file, or Debezium's `converter.schemas.enable=true`: without type facts a decimal in base64, or a date as a number, stays what it looks like"
-        );
-        push(out, Level::Warning, "guessed_types", Some(name), text, remedy);
+        let text = "types of columns are guessed from their values: a decimal in base64, or a date as a number, stays what it looks like";
+        let remedy = "set `tables.….schema` to a schema file, or Debezium's `converter.schemas.enable=true`";
+        push_of(out, Level::Warning, "guessed_types", Some(name), text, guessed.join(", "), remedy);
     }
 }
 
@@ -134,33 +129,36 @@ fn before_images(plan: &Plan, name: &str, table: &TableSample, out: &mut Vec<Fin
         return;
     }
     if declared_full && table.updates_without_before > 0 {
-        let text = format!(
-            "declared `replica_identity: full`, but {} updates came without their row before",
-            table.updates_without_before
-        );
-        push(
-            out,
-            Level::Warning,
-            "not_full_identity",
-            Some(name),
-            text,
-            "remove the setting, or run `ALTER TABLE … REPLICA IDENTITY FULL` in the database",
-        );
+        let text = "declared `replica_identity: full`, but updates came without their row before";
+        let remedy = "remove the setting, or run `ALTER TABLE … REPLICA IDENTITY FULL` in the database";
+        push(out, Level::Warning, "not_full_identity", Some(name), text, remedy);
     } else if !declared_full && table.updates_without_before == 0 {
-        let text = "updates come with their row before, so the table seems to have REPLICA IDENTITY FULL, which is not declared";
-        let remedy = format!(
-            "set `tables.{name}.replica_identity: full`: deletes then keep all their columns, and large values need no memory"
-        );
+        let text = "updates come with their row before: REPLICA IDENTITY FULL, it seems, but not declared";
+        let remedy = "set `tables.….replica_identity: full`: deletes then keep all columns, and large values need no memory";
         push(out, Level::Note, "full_identity", Some(name), text, remedy);
     } else if !declared_full {
-        let text = "replica identity is not FULL: deletes keep only their key columns (Debezium invents the others), and changelogs have no row before updates";
-        push(
+        let text = "replica identity is not FULL: deletes keep only their key columns (Debezium invents the others), and \
+                    changelogs have no row before updates";
+        let remedy = "`ALTER TABLE … REPLICA IDENTITY FULL` in the database, and `replica_identity: full` here, if you need them";
+        push(out, Level::Note, "default_identity", Some(name), text, remedy);
+    }
+}
+
+/// A delete under a key that no other event has, made of zeros and empty texts: Debezium invents it where the table's
+/// identity is another index than the primary key.
+fn invented_keys(name: &str, table: &TableSample, out: &mut Vec<Finding>) {
+    if table.invented_keys > 0 {
+        let text = "deletes come with an invented key: the table has REPLICA IDENTITY USING INDEX of an index that is not its \
+                    primary key, so deleted rows would stay";
+        let remedy = "`ALTER TABLE … REPLICA IDENTITY DEFAULT` or `FULL` in the database, or `message.key.columns` in Debezium";
+        push_of(
             out,
-            Level::Note,
-            "default_identity",
+            Level::Warning,
+            "invented_keys",
             Some(name),
             text,
-            "`ALTER TABLE … REPLICA IDENTITY FULL` in the database, and `replica_identity: full` here, if you need them",
+            format!("{} deletes", table.invented_keys),
+            remedy,
         );
     }
 }
@@ -169,43 +167,21 @@ fn unchanged(name: &str, table: &TableSample, out: &mut Vec<Finding>) {
     let columns: Vec<&str> =
         table.columns.iter().filter(|(_, c)| c.unchanged > 0).map(|(name, _)| &**name).collect();
     if !columns.is_empty() {
-        let text = format!(
-            "large values come unchanged, without the value, in {}: they are filled in from state; an unchanged large `numeric` comes as NULL without any sign",
-            columns.join(", ")
-        );
-        push(
-            out,
-            Level::Warning,
-            "unchanged_values",
-            Some(name),
-            text,
-            "`ALTER TABLE … REPLICA IDENTITY FULL` in the database prevents both",
-        );
+        let text = "large values come unchanged, without the value: they are filled in from state; an unchanged large `numeric` \
+                    comes as NULL without any sign";
+        let remedy = "`ALTER TABLE … REPLICA IDENTITY FULL` in the database prevents both";
+        push_of(out, Level::Warning, "unchanged_values", Some(name), text, columns.join(", "), remedy);
     }
 }
 
 fn decimals(plan: &Plan, name: &str, table: &TableSample, out: &mut Vec<Finding>) {
     let decimals: Vec<&str> =
         table.columns.iter().filter(|(_, c)| c.decimal).map(|(name, _)| &**name).collect();
-    if decimals.is_empty() || table.mysql {
-        return;
-    }
-    match plan.decode.decimal_handling_mode {
-        None | Some(DecimalMode::Precise) => {
-            let text = format!(
-                "NaN and infinities of {} arrive as NULL, if the database holds any",
-                decimals.join(", ")
-            );
-            push(
-                out,
-                Level::Note,
-                "nan_as_null",
-                Some(name),
-                text,
-                "`decimal.handling.mode=string` in Debezium, and `decimal_handling_mode: string` here",
-            );
-        }
-        Some(DecimalMode::String | DecimalMode::Double) => {}
+    let precise = matches!(plan.decode.decimal_handling_mode, None | Some(DecimalMode::Precise));
+    if precise && !decimals.is_empty() && !table.mysql {
+        let text = "NaN and infinities of decimals arrive as NULL, if the database holds any";
+        let remedy = "`decimal.handling.mode=string` in Debezium, and `decimal_handling_mode: string` here";
+        push_of(out, Level::Note, "nan_as_null", Some(name), text, decimals.join(", "), remedy);
     }
 }
 
@@ -234,14 +210,15 @@ fn unknown_tables(plan: &Plan, sample: &Sample, out: &mut Vec<Finding>) {
             continue;
         }
         let near = crate::config::nearest(name, sample.tables.keys().map(String::as_str));
-        let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let hint = near.map(|near| format!("did you mean `{near}`?")).unwrap_or_default();
         let level = if near.is_some() || sample.complete { Level::Warning } else { Level::Note };
-        push(
+        push_of(
             out,
             level,
             "table_not_seen",
             Some(name),
-            format!("no event of this table among the records read{hint}"),
+            "no event of this table among the records read",
+            hint,
             "names are `schema.table`, for MySQL `db.table`",
         );
     }
@@ -257,16 +234,15 @@ fn names(plan: &Plan, sample: &Sample, out: &mut Vec<Finding>) {
             let target =
                 duckdb.table_name.replace("{db}", db).replace("{schema}", schema).replace("{table}", name);
             if let Some(first) = taken.insert(target.to_lowercase(), qualified) {
-                let text = format!(
-                    "in sink {} it would be called `{target}` like {first}; the one that comes later gets its schema's name before its own",
-                    sink.name
-                );
-                push(
+                let text = "two tables would have one name; the one that comes later gets its schema's name before its own";
+                let detail = format!("in sink {} `{target}`, like {first}", sink.name);
+                push_of(
                     out,
                     Level::Warning,
                     "name_collision",
                     Some(qualified),
                     text,
+                    detail,
                     "set `table_name: '{schema}_{table}'` for the sink",
                 );
             }

@@ -31,6 +31,7 @@ fn finding(key: &str, folder: &Path) -> Option<Finding> {
         code: "unwritable_folder",
         table: None,
         text: format!("{key}: cannot write in {}: {why}", existing.display()),
+        detail: String::new(),
         remedy: "choose another place, or give the user that runs the pipeline the right to write there"
             .to_owned(),
     })

@@ -45,8 +45,11 @@ pub(crate) struct Finding {
     /// Table (`schema.table`), where it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) table: Option<String>,
-    /// What was found.
+    /// What was found; the same for all tables.
     pub(crate) text: String,
+    /// What of the table it concerns.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) detail: String,
     /// What to do about it; for what the source loses, the Debezium property that prevents it.
     pub(crate) remedy: String,
 }
@@ -62,10 +65,25 @@ pub(crate) struct Report {
 impl Report {
     /// Looks at `records` records of the plan's source.
     pub(crate) async fn of(plan: &Plan, records: usize) -> Result<Self> {
-        let sample = Sample::take(plan, records).await?;
         let mut findings = folders::findings(plan);
-        findings.extend(advice::findings(plan, &sample));
-        findings.sort_by(|a, b| (a.level, &a.table, a.code).cmp(&(b.level, &b.table, b.code)));
+        let sample = match Sample::take(plan, records).await {
+            Ok(sample) => {
+                findings.extend(advice::findings(plan, &sample));
+                sample
+            }
+            Err(e) => {
+                findings.push(Finding {
+                    level: Level::Error,
+                    code: "unreadable_source",
+                    table: None,
+                    text: e.to_string(),
+                    detail: String::new(),
+                    remedy: "correct `source`".to_owned(),
+                });
+                Sample::default()
+            }
+        };
+        findings.sort_by(|a, b| (a.level, a.code, &a.table).cmp(&(b.level, b.code, &b.table)));
         Ok(Self { pipeline: plan.pipeline.clone(), sample, findings })
     }
 

@@ -1,9 +1,9 @@
 //! The first records of a source, decoded, and what they tell about tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use millstream_core::{Body, Budget, Decoded, Event, Next, Op, RecordBatch, Result, Type};
+use millstream_core::{Body, Budget, Decoded, Event, Key, Next, Op, RecordBatch, Result, Type, Value};
 use serde::Serialize;
 
 use crate::plan::Plan;
@@ -54,6 +54,13 @@ pub(crate) struct TableSample {
     /// Updates that came with, and without, their row before.
     pub(crate) updates_with_before: u64,
     pub(crate) updates_without_before: u64,
+    /// Deletes under a key of zeros and empty texts that no other event has.
+    pub(crate) invented_keys: u64,
+    /// Keys of rows, and of deletes that may be invented.
+    #[serde(skip)]
+    seen: HashSet<Key>,
+    #[serde(skip)]
+    doubtful: Vec<Key>,
     /// The source is MySQL or MariaDB.
     #[serde(skip)]
     pub(crate) mysql: bool,
@@ -104,6 +111,10 @@ impl Sample {
                 sample.count(&decoded, &batch, record.offset());
             }
         }
+        for table in sample.tables.values_mut() {
+            table.invented_keys =
+                table.doubtful.iter().filter(|key| !table.seen.contains(key)).count() as u64;
+        }
         for notice in decoder.notices() {
             let name = format!("{} {}.{}", notice.code, notice.table, notice.column);
             *sample.notices.entry(name).or_default() += notice.count;
@@ -136,7 +147,11 @@ impl Sample {
                 Decoded::Dead(refusal) => {
                     let refused = self.dead.entry(refusal.cause.code).or_insert_with(|| Refused {
                         records: 0,
-                        first: format!("{} at byte {offset}", batch.partition),
+                        // Behind the path stands what tells the file from others that had it.
+                        first: format!(
+                            "{} at byte {offset}",
+                            batch.partition.0.split('#').next().unwrap_or_default()
+                        ),
                         text: refusal.cause.text.clone(),
                     });
                     refused.records += 1;
@@ -160,6 +175,11 @@ impl Sample {
         if event.key.is_some() {
             table.key = event.schema.key_names().map(str::to_owned).collect();
         }
+        match (&event.key, event.op) {
+            (Some(key), Op::Delete) if is_blank(key) => table.doubtful.push(key.clone()),
+            (Some(key), _) if event.op != Op::Delete => drop(table.seen.insert(key.clone())),
+            _ => {}
+        }
         if event.op == Op::Update {
             match event.before {
                 Some(_) => table.updates_with_before += 1,
@@ -168,7 +188,7 @@ impl Sample {
         }
         for (column, value) in event.schema.columns.iter().zip(event.row.iter()) {
             let seen = table.columns.entry(column.name.to_string()).or_default();
-            seen.unchanged += u64::from(value == millstream_core::Value::Unchanged);
+            seen.unchanged += u64::from(value == Value::Unchanged);
             if column.ty != Type::Null || seen.ty.is_empty() {
                 seen.ty = type_name(&column.ty);
                 seen.guessed = column.guessed;
@@ -176,6 +196,12 @@ impl Sample {
             }
         }
     }
+}
+
+/// Whether a key is made of what Debezium invents: zeros and empty texts.
+fn is_blank(key: &Key) -> bool {
+    let blank = |value: Value<'_>| matches!(value, Value::Int(0) | Value::Text("") | Value::Bool(false));
+    key.values().is_some_and(|values| !values.is_empty() && values.iter().all(blank))
 }
 
 /// A type's name for people.

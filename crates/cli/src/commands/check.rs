@@ -39,9 +39,21 @@ fn text(report: &Report) -> String {
     );
     out.push('\n');
     out.push_str(&tables(sample));
-    for finding in findings {
-        let table = finding.table.as_ref().map(|t| format!("{t}: ")).unwrap_or_default();
-        let _ = writeln!(out, "{}: {table}{}\n    → {}", finding.level.name(), finding.text, finding.remedy);
+    for group in findings
+        .chunk_by(|a, b| (a.level, a.code, &a.text, &a.remedy) == (b.level, b.code, &b.text, &b.remedy))
+    {
+        let [first, ..] = group else { continue };
+        let _ = writeln!(out, "{}: {}", first.level.name(), first.text);
+        let bare: Vec<&str> =
+            group.iter().filter(|f| f.detail.is_empty()).filter_map(|f| f.table.as_deref()).collect();
+        if !bare.is_empty() {
+            let _ = writeln!(out, "    {}", bare.join(", "));
+        }
+        for finding in group.iter().filter(|f| !f.detail.is_empty()) {
+            let table = finding.table.as_ref().map(|t| format!("{t}: ")).unwrap_or_default();
+            let _ = writeln!(out, "    {table}{}", finding.detail);
+        }
+        let _ = writeln!(out, "    → {}", first.remedy);
     }
     if findings.is_empty() {
         out.push_str("nothing to worry about\n");
