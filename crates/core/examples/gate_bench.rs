@@ -125,7 +125,6 @@ fn run(title: &str, events: u64, cache_bytes: usize, mut key: impl FnMut(u64) ->
     let (mut judging, mut routing, mut barriers) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let (mut out, mut sends) = (Vec::new(), Vec::new());
     let mut shards = 0;
-    let mut batches = Vec::new();
     let start_of_run = Instant::now();
     for start in (0..events).step_by(BATCH as usize) {
         let batch: Vec<Event> =
@@ -137,9 +136,7 @@ fn run(title: &str, events: u64, cache_bytes: usize, mut key: impl FnMut(u64) ->
         for event in batch {
             gate.judge(event, false, &mut out, &mut sends)?;
         }
-        let spent = processor_time(start_of_run) - begun;
-        judging += spent;
-        batches.push(spent.as_nanos() as f64 / BATCH as f64);
+        judging += processor_time(start_of_run) - begun;
         out.clear();
         if (start + BATCH).is_multiple_of(EPOCH) || start + BATCH >= events {
             let begun = processor_time(start_of_run);
@@ -151,17 +148,14 @@ fn run(title: &str, events: u64, cache_bytes: usize, mut key: impl FnMut(u64) ->
             barriers += processor_time(start_of_run) - begun;
         }
     }
-    batches.sort_by(f64::total_cmp);
     let ns = |d: Duration| d.as_nanos() as f64 / events as f64;
     let all = memory.0.lock().expect("invariant: one thread");
     let keys = all.keys().filter(|(space, _)| *space == Space::Keys).count();
     let bytes: usize = all.iter().map(|((_, key), value)| key.len() + value.len()).sum();
     println!(
-        "{title}: judge {:.0} ns (half of the batches below {:.0}, a tenth below {:.0}), barrier {:.0} ns, shard_of {:.0} ns an event; {keys} keys of {:.1} bytes (key and value, with \
+        "{title}: judge {:.0} ns, barrier {:.0} ns, shard_of {:.0} ns an event; {keys} keys of {:.1} bytes (key and value, with \
          segments), {} in memory{}",
         ns(judging),
-        batches[batches.len() / 2],
-        batches[batches.len() / 10],
         ns(barriers),
         ns(routing),
         bytes as f64 / keys as f64,
