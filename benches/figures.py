@@ -164,14 +164,14 @@ def schemas():
 
 def query(sql):
     done = Ended([args.bin, "query", WORK / "bench.yaml", sql, "--json"])
-    return [json.loads(line) for line in done.out.splitlines() if line.strip()]
+    return json.loads(done.out)
 
 
 def check_history(truth):
     """Rows of the history, and the newest (lsn, op) of each key, are the generator's."""
     newest, rows = [], 0
     for table, key in (("customers", "customer_id"), ("orders", "order_id")):
-        rows += query(f"SELECT count(*) AS n FROM {table}_raw")[0]["n"]
+        rows += int(query(f"SELECT count(*) AS n FROM {table}_raw")[0]["n"])
         sql = f"SELECT {key} AS k, max(__lsn) AS lsn, arg_max(__op, __lsn) AS op FROM {table}_raw GROUP BY 1 ORDER BY 1"
         newest += [f"{table},{r['k']},{r['lsn']},{r['op']}\n" for r in query(sql)]
     if rows != truth["accepted"]:
@@ -181,7 +181,7 @@ def check_history(truth):
 
 
 def check_live(truth, view):
-    rows = sum(query(f"SELECT count(*) AS n FROM {table}{view}")[0]["n"] for table in ("customers", "orders"))
+    rows = sum(int(query(f"SELECT count(*) AS n FROM {table}{view}")[0]["n"]) for table in ("customers", "orders"))
     if rows != truth["live_keys"]:
         wrong(f"{rows} rows in {view or 'the replica'}, want {truth['live_keys']}")
 
@@ -230,6 +230,57 @@ def keys():
     at_most(f"{keys:,} distinct keys: state on disk", state_bytes() / keys, 100, "bytes/key", 1)
     figure(f"{keys:,} distinct keys: rate", f"{speed:,.0f} events/s", f">= {base / 2:,.0f} events/s (half of the first line's)",
            speed >= base / 2, f"{r.cpu_s / truth['events'] * 1e6:.2f} CPU-s/M, load {load():.1f}")
+
+
+def status():
+    """The running pipeline's status; None while it does not answer."""
+    asked = subprocess.run([args.bin, "status", WORK / "bench.yaml", "--json"], capture_output=True, text=True)
+    return json.loads(asked.stdout) if asked.returncode == 0 and asked.stdout.strip() else None
+
+
+def start():
+    return subprocess.Popen([args.bin, "run", WORK / "bench.yaml", "--json"], stdout=open(WORK / "out", "wb"), stderr=open(WORK / "err", "ab"))
+
+
+def until(process, reached, what, seconds=600.0, pause=0.02):
+    """Polls the status until `reached`; returns the seconds that it took and the status."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds:
+        now = status()
+        if now and "epoch" in now and reached(now):
+            return time.monotonic() - begin, now
+        if process.poll() is not None:
+            sys.exit(f"the pipeline ended while {what}\n{(WORK / 'err').read_text()[-3000:]}")
+        time.sleep(pause)
+    sys.exit(f"gave up {what} after {seconds:.0f} s")
+
+
+def recovery():
+    """A followed run over all keys is killed while new lines come in; a second one starts over what it left."""
+    folder, truth = events("keys")
+    more, more_truth = events("keys-more")
+    lines = [line for part in sorted(more.glob("part-*.jsonl")) for line in part.read_bytes().splitlines(keepends=True)]
+    clean()
+    (WORK / "more").mkdir()
+    new = open(WORK / "more/part-0.jsonl", "ab", buffering=0)
+    config([folder, WORK / "more"], [{"type": "discard"}], follow=True)
+    process = start()
+    until(process, lambda s: s["counters"]["records"] == truth["events"], "loading the keys", pause=0.5)
+    new.write(b"".join(lines[:len(lines) // 2]))
+    time.sleep(0.5)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    new.write(b"".join(lines[len(lines) // 2:]))
+    process = start()
+    taken_s, _ = until(process, lambda s: s["records_in"] > 0, "waiting for the first event")
+    durable_s, _ = until(process, lambda s: s["counters"]["records"] > truth["events"], "waiting for the first epoch")
+    until(process, lambda s: s["counters"]["records"] == truth["events"] + more_truth["events"], "reading the rest")
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    # The new lines repeat keys of the first, so that every one of them reads its key's state from disk.
+    check(json.loads((WORK / "out").read_text().strip().splitlines()[-1]), [truth, more_truth])
+    at_most(f"recovery after SIGKILL, {truth['distinct_keys']:,} keys: first new event", taken_s, 3, "s",
+            note=f"its epoch durable after {taken_s + durable_s:.2f} s; load {load():.1f}")
 
 
 def interval():
