@@ -43,9 +43,10 @@ ifneq ($(BUNDLED),1)
 	@sh scripts/fetch-duckdb.sh
 endif
 
-# The config's JSON Schema, after a change of the config.
+# The config's JSON Schema and the README's table of keys, after a change of the config.
 schema: duckdb
 	$(CARGO) run -q --locked -p millstream $(features) -- schema > config.schema.json
+	UPDATE_README=1 $(CARGO) test -q --locked -p millstream $(features) --bin millstream the_readme_knows_every_key
 
 bench:
 	bash benches/run.sh $(BENCH)

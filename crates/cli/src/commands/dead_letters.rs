@@ -147,9 +147,12 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
 fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<(&run::Ended, u64)>) {
     if arguments.on.json {
         let summary = ended.map(|(ended, _)| report::summary_json(&plan.pipeline, &ended.summary));
-        print_json(
-            &json!({ "replayed": asked, "by_running_pipeline": asked > 0 && ended.is_none(), "summary": summary }),
-        );
+        print_json(&json!({
+            "replayed": asked,
+            "failed_again": ended.map(|(_, failed)| failed),
+            "by_running_pipeline": asked > 0 && ended.is_none(),
+            "summary": summary,
+        }));
         return;
     }
     match ended {

@@ -6,6 +6,8 @@ mod document;
 mod problem;
 mod quantities;
 mod reader;
+#[cfg(test)]
+mod reference;
 
 use std::collections::BTreeMap;
 use std::fmt;

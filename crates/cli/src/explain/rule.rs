@@ -45,7 +45,9 @@ pub(super) fn decide(events: &mut [KeyEvent], truncated: Option<&Order>) {
             .filter(|other| other.ingested_at < event.ingested_at)
             .max_by_key(|other| &other.order);
         let rule = match (&truncated, overtaken, later.first()) {
-            (Some(by), ..) if event.order <= *by => Rule::Truncated { by: by.clone() },
+            (Some(by), ..) if event.order <= *by && later.first().is_none_or(|next| next.order > *by) => {
+                Rule::Truncated { by: by.clone() }
+            }
             (_, Some(newer), _) => Rule::Late { behind: newer.order.clone() },
             (_, None, Some(next)) => Rule::Replaced { by: next.order.clone() },
             (_, None, None) if event.op == "d" => Rule::Deleted,

@@ -1,0 +1,100 @@
+//! Dead letters: kept whole, listed, shown, replayed once each.
+
+use crate::workplace::{Workplace, corpus, wait};
+
+/// Three good lines, then one of each kind of bad one.
+fn input() -> Vec<u8> {
+    let good = std::fs::read_to_string(corpus("shop.plain.jsonl")).unwrap();
+    let mut lines: Vec<u8> =
+        good.lines().take(3).flat_map(|line| [line, "\n"]).collect::<String>().into_bytes();
+    lines.extend_from_slice(br#"{"topic":"t","key":null,"value":"{\"a\": 1"}"#);
+    lines.extend_from_slice(b"\n");
+    lines.extend_from_slice(
+        br#"{"topic":"t","key":"{\"id\":1}","value":"{\"op\":\"c\"}","headers":[{"key":"h","value":"v"}]}"#,
+    );
+    lines.extend_from_slice(b"\n\xff\xfe\n");
+    lines
+}
+
+const CONFIG: &str = "source: { type: files, path: in.jsonl, lines: record }\nsinks: [{ type: discard }]\n";
+
+#[test]
+fn letters_are_listed_shown_and_replayed_once() {
+    let place = Workplace::new(CONFIG);
+    place.write("in.jsonl", input());
+    let summary = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(summary["counters"]["records"], 6);
+    assert_eq!(summary["counters"]["dead"].as_object().unwrap().len(), 3);
+    insta::assert_snapshot!("dead_letters_list", place.print(&["dead-letters", "list", "p.yaml"]));
+
+    let shown = place.run(&["dead-letters", "show", "p.yaml", "validate-1", "--json"]).ok().json();
+    assert_eq!(shown["code"], "missing_field");
+    assert_eq!(shown["value"], r#"{"op":"c"}"#);
+    assert_eq!(shown["key"], r#"{"id":1}"#);
+    assert_eq!(shown["headers"][0]["name"], "h");
+    let bytes = place.run(&["dead-letters", "show", "p.yaml", "--json"]).ok().out;
+    assert!(bytes.contains(r#""value":{"base64":"//4="}"#), "{bytes}");
+    assert_eq!(place.run(&["dead-letters", "show", "p.yaml", "parse-99"]).code, 1);
+    assert_eq!(place.run(&["dead-letters", "show", "p.yaml", "parse"]).code, 2);
+
+    let replayed =
+        place.run(&["dead-letters", "replay", "p.yaml", "--cause", "missing_field", "--json"]).ok().json();
+    assert_eq!((&replayed["replayed"], &replayed["failed_again"]), (&1.into(), &1.into()));
+    assert_eq!(replayed["summary"]["counters"]["records"], 7, "a replayed letter is a record");
+    let list = place.run(&["dead-letters", "list", "p.yaml", "--json"]).ok().json();
+    let of = |partition: &str| {
+        let groups = list.as_array().unwrap().iter();
+        groups
+            .filter(|g| g["code"] == "missing_field")
+            .find(|g| g["partition"].as_str().unwrap().starts_with(partition))
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(of(place.path("in.jsonl").canonicalize().unwrap().to_str().unwrap())["replayed"], 1);
+    let again = of("dead-letters/validate");
+    assert_eq!((&again["letters"], &again["replayed"]), (&1.into(), &0.into()));
+    let second = place.run(&["dead-letters", "show", "p.yaml", "validate-2", "--json"]).ok().json();
+    assert_eq!(second["attempt"], 2);
+
+    let nothing = place.run(&["dead-letters", "replay", "p.yaml", "validate-1", "--json"]).ok().json();
+    assert_eq!(nothing["replayed"], 0, "once");
+}
+
+/// A letter that failed for want of a setting arrives when it is replayed under a better config, gated like any event.
+#[test]
+fn a_replay_under_a_better_config_arrives() {
+    let strict = "source: { type: files, path: in.jsonl, lines: record }
+tables: { public.customers: { key: [nowhere] } }
+sinks: [{ type: discard }]
+";
+    let place = Workplace::new(strict);
+    let good = std::fs::read_to_string(corpus("shop.plain.jsonl")).unwrap();
+    let first = good.lines().find(|line| line.contains("public.customers")).unwrap();
+    place.write("in.jsonl", format!("{first}\n"));
+    let summary = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(summary["counters"]["dead"]["missing_key"], 1, "{summary}");
+    place.write("p.yaml", strict.replace("[nowhere]", "[customer_id]"));
+    let replayed = place.run(&["dead-letters", "replay", "p.yaml", "--json"]).ok().json();
+    assert_eq!(replayed["failed_again"], 0);
+    assert_eq!(replayed["summary"]["counters"]["tables"]["public.customers"]["distinct"], 1);
+}
+
+#[test]
+fn a_running_pipeline_replays_when_it_is_asked() {
+    let place =
+        Workplace::new(&CONFIG.replace("lines: record", "lines: record, follow: true, poll_interval: 50ms"));
+    place.write("in.jsonl", input());
+    let letters = |place: &Workplace| place.run(&["dead-letters", "list", "p.yaml", "--json"]).json();
+    let count = |list: &serde_json::Value, field: &str| -> u64 {
+        list.as_array().unwrap().iter().map(|group| group[field].as_u64().unwrap()).sum()
+    };
+    let running = place.start(&["run", "p.yaml"], || {
+        place.path(".millstream/p/control.sock").exists() && count(&letters(&place), "letters") == 3
+    });
+    let asked = place.run(&["dead-letters", "replay", "p.yaml", "parse-1", "--json"]).ok().json();
+    assert_eq!(asked["by_running_pipeline"], true);
+    wait(|| count(&letters(&place), "replayed") == 1);
+    wait(|| count(&letters(&place), "letters") == 4);
+    place.run(&["drain", "p.yaml"]).ok();
+    running.end().ok();
+}

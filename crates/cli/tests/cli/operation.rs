@@ -1,0 +1,111 @@
+//! Running, asking, ending.
+
+use crate::workplace::{Workplace, corpus};
+
+fn shop(follow: bool) -> Workplace {
+    let place = Workplace::new(&format!(
+        "source: {{ type: files, path: in.jsonl, lines: record, follow: {follow}, poll_interval: 50ms }}
+checkpoint: {{ interval: 100ms }}
+sinks:
+  - {{ type: duckdb, path: o.duckdb, layout: append }}
+  - {{ type: duckdb, path: o.duckdb, layout: replica }}
+"
+    ));
+    place.write("in.jsonl", std::fs::read(corpus("shop.plain.jsonl")).unwrap());
+    place
+}
+
+fn records(place: &Workplace) -> u64 {
+    place.run(&["status", "p.yaml", "--json"]).json()["counters"]["records"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_run_accounts_for_everything_and_a_second_one_finds_nothing_new() {
+    let place = shop(false);
+    let first = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(first["counters"]["records"], 137);
+    assert_eq!(first["counters"]["events"], 116);
+    assert_eq!(first["residues"].as_array().unwrap().len(), 0);
+    let second = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(second["records_in"], 0);
+    assert_eq!(second["counters"]["records"], 137);
+    let csv =
+        place.run(&["query", "p.yaml", "SELECT order_id, status FROM orders ORDER BY 1", "--csv"]).ok().out;
+    assert_eq!(csv, "order_id,status\r\n1101,paid\r\n1103,new\r\n1104,new\r\n1105,new\r\n1106,new\r\n");
+    let views = place.run(&["views", "p.yaml", "--json"]).ok().json();
+    let names: Vec<_> = views.as_array().unwrap().iter().map(|v| v["view"].as_str().unwrap()).collect();
+    assert_eq!(names, ["customers_latest", "orders_latest"]);
+}
+
+#[test]
+fn a_key_is_explained() {
+    let place = shop(false);
+    place.run(&["run", "p.yaml"]).ok();
+    let shown = place.print(&["explain", "p.yaml", "public.orders", "101"]);
+    // When it was ingested is the only thing that differs from run to run.
+    let shown: Vec<&str> = shown.lines().map(|line| line.split("  ingested").next().unwrap()).collect();
+    insta::assert_snapshot!("explain", shown.join("\n"));
+    let wrong = place.run(&["explain", "p.yaml", "public.order", "101"]);
+    assert!(wrong.err.contains("did you mean `public.orders`?"), "{}", wrong.err);
+}
+
+#[test]
+fn a_running_pipeline_answers_and_drains() {
+    let place = shop(true);
+    let running = place.start(&["run", "p.yaml", "--json"], || {
+        place.path(".millstream/p/control.sock").exists() && records(&place) == 137
+    });
+    let count = |sql: &str| place.run(&["query", "p.yaml", sql, "--json"]).ok().json()[0]["n"].clone();
+    assert_eq!(count("SELECT count(*) AS n FROM orders"), 5);
+    // The file is open for writing beside the query: nothing may leave its read-only transaction.
+    assert_eq!(place.run(&["query", "p.yaml", "DROP TABLE orders"]).code, 1);
+    assert_eq!(place.run(&["query", "p.yaml", "COMMIT; DROP TABLE orders"]).code, 1);
+    assert_eq!(count("SELECT count(*) AS n FROM orders"), 5);
+    let explained = place.run(&["explain", "p.yaml", "public.orders", "1101", "--json"]).ok().json();
+    assert_eq!(explained["state"]["known_ids"], 2);
+    let second = place.run(&["run", "p.yaml"]);
+    assert_eq!(second.code, 1);
+    assert!(second.err.contains("runs already"), "{}", second.err);
+    running.signal("TERM");
+    let ended = running.end().ok();
+    assert_eq!(ended.json()["phase"], "finished");
+    assert!(!place.path(".millstream/p/control.sock").exists());
+    assert_eq!(place.run(&["drain", "p.yaml"]).code, 1, "nothing runs any more");
+}
+
+#[test]
+fn a_savepoint_starts_a_pipeline_anew() {
+    let place = shop(false);
+    place.run(&["run", "p.yaml"]).ok();
+    let savepoint = place.run(&["savepoint", "p.yaml", "first", "--json"]).ok().json()["savepoint"].clone();
+    let refused = place.run(&["run", "p.yaml", "--from", savepoint.as_str().unwrap()]);
+    assert_eq!(refused.code, 1, "the checkpoint directory is not empty");
+    std::fs::rename(place.path(".millstream/p/state"), place.path("state-before")).unwrap();
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    place.write("p.yaml", config + "shards: 7\n");
+    let summary = place.run(&["run", "p.yaml", "--json", "--from", savepoint.as_str().unwrap()]).ok().json();
+    assert_eq!(summary["records_in"], 0, "it goes on where the savepoint was");
+    assert_eq!(summary["counters"]["records"], 137);
+}
+
+#[test]
+fn the_demo_shows_what_it_promises() {
+    let place = Workplace::new("");
+    let events = corpus("");
+    let words = ["demo", "--directory", "demo", "--events", events.to_str().unwrap()];
+    let shown = place.run(&words).ok().out;
+    for promised in [
+        "orders_latest      7,421",
+        "customers          1,146",
+        "public.orders: 17,246 events = 16,800 distinct + 446 duplicates",
+        "dead letters: 2 invalid_frame",
+        "every record and event is accounted for",
+        "/demo/demo.duckdb",
+    ] {
+        assert!(shown.contains(promised), "{promised}\n{shown}");
+    }
+    place.run(&words).ok();
+    place.write("mine/file", "");
+    let mine = place.run(&["demo", "--directory", "mine", "--events", events.to_str().unwrap()]);
+    assert_eq!(mine.code, 2, "a folder that no demo made is left alone");
+}
