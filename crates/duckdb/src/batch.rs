@@ -28,8 +28,9 @@ impl Batches {
 
     /// Adds a chunk.
     pub(crate) fn push(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
-        let chunk = RecordBatch::try_new(self.schema.clone(), columns)
-            .map_err(|e| Error::fatal("invariant: the builders of a table make its columns").with_source(e))?;
+        let chunk = RecordBatch::try_new(self.schema.clone(), columns).map_err(|e| {
+            Error::fatal("invariant: the builders of a table make its columns").with_source(e)
+        })?;
         self.rows += chunk.num_rows();
         self.bytes += chunk.get_array_memory_size();
         self.chunks.push(chunk);

@@ -78,6 +78,14 @@ impl Catalog {
             .explain(|| format!("creating the metadata tables in {}", self.dataset))
     }
 
+    /// Whether the dataset has metadata tables.
+    pub(crate) fn exists(&self, connection: &Connection) -> Result<bool> {
+        let sql = "SELECT count(*) > 0 FROM duckdb_tables() WHERE schema_name = ? AND table_name = '_millstream_tables'";
+        connection
+            .query_row(sql, [&self.dataset], |row| row.get(0))
+            .explain(|| format!("looking for the metadata tables in {}", self.dataset))
+    }
+
     /// All tables of this sink.
     pub(crate) fn load(&self, connection: &Connection) -> Result<Vec<StoredTable>> {
         let doing = || format!("reading the metadata of sink {} in {}", self.sink, self.dataset);
@@ -131,7 +139,13 @@ impl Catalog {
         let mut statement = connection.prepare(&sql).explain(doing)?;
         let rows = statement
             .query_map([&*self.sink, table], |row| {
-                Ok((row.get::<_, String>(0)?, row.get(1)?, row.get::<_, String>(2)?, row.get(3)?, row.get(4)?))
+                Ok((
+                    row.get::<_, String>(0)?,
+                    row.get(1)?,
+                    row.get::<_, String>(2)?,
+                    row.get(3)?,
+                    row.get(4)?,
+                ))
             })
             .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
             .explain(doing)?;
@@ -167,7 +181,10 @@ impl Catalog {
         let key = key_json(&table.key);
         connection
             .execute(
-                &format!("INSERT INTO {} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.table("_millstream_tables")),
+                &format!(
+                    "INSERT INTO {} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    self.table("_millstream_tables")
+                ),
                 params![
                     self.sink,
                     table.layout,
@@ -189,7 +206,10 @@ impl Catalog {
     pub(crate) fn update(&self, connection: &Connection, table: &StoredTable) -> Result<()> {
         connection
             .execute(
-                &format!("UPDATE {} SET key = ?, truncated = ? WHERE sink = ? AND name = ?", self.table("_millstream_tables")),
+                &format!(
+                    "UPDATE {} SET key = ?, truncated = ? WHERE sink = ? AND name = ?",
+                    self.table("_millstream_tables")
+                ),
                 params![key_json(&table.key), table.truncated, self.sink, table.name],
             )
             .map(drop)
@@ -232,11 +252,20 @@ impl Catalog {
 
     /// Writes all columns of a shape down.
     pub(crate) fn put_columns(&self, connection: &Connection, table: &str, shape: &Shape) -> Result<()> {
-        shape.columns.iter().enumerate().try_for_each(|(i, column)| self.put_column(connection, table, i, column))
+        shape
+            .columns
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, column)| self.put_column(connection, table, i, column))
     }
 
     /// Writes a schema change down.
-    pub(crate) fn log_change(&self, connection: &Connection, mark: Mark, change: &SchemaChange<'_>) -> Result<()> {
+    pub(crate) fn log_change(
+        &self,
+        connection: &Connection,
+        mark: Mark,
+        change: &SchemaChange<'_>,
+    ) -> Result<()> {
         connection
             .execute(
                 &format!(

@@ -118,7 +118,9 @@ fn parse<'a>(text: &'a str, to: &Type) -> Result<Cell<'a>, Misfit> {
         Type::Time => civil::parse_time(text).map(Cell::Micros),
         Type::DateTime => civil::parse_date_time(text).map(Cell::Micros),
         Type::Timestamp => civil::parse_timestamp(text).map(Cell::Micros),
-        Type::Decimal { precision, scale } if is_plain_decimal(text) => return digits(text, *precision, *scale),
+        Type::Decimal { precision, scale } if is_plain_decimal(text) => {
+            return digits(text, *precision, *scale);
+        }
         Type::Numeric if is_plain_decimal(text) => Some(Cell::Text(Cow::Borrowed(text))),
         _ => None,
     };
@@ -289,7 +291,10 @@ mod tests {
         assert_eq!(of(Value::Digits("1e5"), &DEC), Err(Misfit::OutOfRange));
         assert_eq!(of(Value::Int(999), &DEC).unwrap(), "Decimal(99900)");
         let wide = Type::Decimal { precision: 38, scale: 0 };
-        assert_eq!(of(Value::Digits(&"9".repeat(38)), &wide).unwrap(), format!("Decimal({})", "9".repeat(38)));
+        assert_eq!(
+            of(Value::Digits(&"9".repeat(38)), &wide).unwrap(),
+            format!("Decimal({})", "9".repeat(38))
+        );
         assert_eq!(of(Value::Digits(&"9".repeat(39)), &wide), Err(Misfit::OutOfRange));
     }
 
@@ -330,7 +335,9 @@ mod tests {
         let row = row.finish();
         let field = |name: &str, ty| Field { name: name.into(), ty };
         let ty = Type::Struct(Box::new([field("a", Type::Int64), field("b", Type::Text)]));
-        let Cell::Text(text) = convert(Value::Struct(&row), &ty, &Type::Json).unwrap() else { panic!("no text") };
+        let Cell::Text(text) = convert(Value::Struct(&row), &ty, &Type::Json).unwrap() else {
+            panic!("no text")
+        };
         assert_eq!(text, r#"{"a":1,"b":"\u0001\"x"}"#);
     }
 }

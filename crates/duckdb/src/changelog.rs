@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use duckdb::Connection;
-use duckdb::arrow::array::{ArrayRef, BooleanBuilder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder};
+use duckdb::arrow::array::{
+    ArrayRef, BooleanBuilder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
+};
 use millstream_core::evolution::Rules;
 use millstream_core::{Event, Field, Judged, Op, Result, Type};
 
@@ -203,7 +205,9 @@ impl Changelog {
 fn images(event: &Event) -> (Option<&millstream_core::Row>, Option<&millstream_core::Row>) {
     match event.op {
         Op::Truncate => (None, None),
-        Op::Delete => (Some(event.before.as_deref().filter(|_| event.full_before).unwrap_or(&event.row)), None),
+        Op::Delete => {
+            (Some(event.before.as_deref().filter(|_| event.full_before).unwrap_or(&event.row)), None)
+        }
         Op::Read | Op::Create | Op::Update => (event.before.as_deref(), Some(&event.row)),
     }
 }

@@ -51,9 +51,10 @@ impl Database {
         if settings.threads > 0 {
             config = config.threads(settings.threads.into()).explain(|| "setting threads".to_owned())?;
         }
-        let root = Connection::open_with_flags(&path, config)
-            .explain(|| format!("opening {}", path.display()))?;
-        let inner = Arc::new(Inner { path: path.clone(), root: Mutex::new(root), reserved: Mutex::default() });
+        let root =
+            Connection::open_with_flags(&path, config).explain(|| format!("opening {}", path.display()))?;
+        let inner =
+            Arc::new(Inner { path: path.clone(), root: Mutex::new(root), reserved: Mutex::default() });
         open.push((path, Arc::downgrade(&inner)));
         Ok(Self(inner))
     }
@@ -67,7 +68,8 @@ impl Database {
 
     /// A connection of its own.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let connection = lock(&self.0.root).try_clone().explain(|| format!("connecting to {}", self.path().display()))?;
+        let connection =
+            lock(&self.0.root).try_clone().explain(|| format!("connecting to {}", self.path().display()))?;
         // Text forms of instants must not depend on the machine. A DuckDB built without ICU has no zones and writes UTC.
         let _ = connection.execute_batch("SET TimeZone = 'UTC'");
         Ok(connection)
@@ -83,7 +85,8 @@ impl Database {
     /// Reserves a name for `owner`; false if another owner has it.
     pub(crate) fn reserve(&self, dataset: &str, folded: &str, owner: &str) -> bool {
         let mut reserved = lock(&self.0.reserved);
-        let holder = reserved.entry((dataset.to_owned(), folded.to_owned())).or_insert_with(|| owner.to_owned());
+        let holder =
+            reserved.entry((dataset.to_owned(), folded.to_owned())).or_insert_with(|| owner.to_owned());
         holder == owner
     }
 

@@ -38,12 +38,18 @@ pub(crate) fn create(config: &DuckConfig, table: &StoredTable) -> String {
         }
         Layout::Replica { .. } => replica::physical_columns(table),
     };
-    let columns: Vec<_> = columns.iter().map(|f| format!("    {} {}", quote(&f.name), sql_type(&f.ty))).collect();
+    let columns: Vec<_> =
+        columns.iter().map(|f| format!("    {} {}", quote(&f.name), sql_type(&f.ty))).collect();
     format!("CREATE TABLE {} (\n{}\n);", qualify(&config.dataset, &table.name), columns.join(",\n"))
 }
 
 /// `ALTER TABLE` for column `position`, which is new, or was of type `from`.
-pub(crate) fn alter(config: &DuckConfig, table: &StoredTable, position: usize, from: Option<&Type>) -> String {
+pub(crate) fn alter(
+    config: &DuckConfig,
+    table: &StoredTable,
+    position: usize,
+    from: Option<&Type>,
+) -> String {
     if config.layout == Layout::Changelog {
         return alter_structs(config, table, &["before", "after"], &table.shape);
     }
@@ -54,17 +60,25 @@ pub(crate) fn alter(config: &DuckConfig, table: &StoredTable, position: usize, f
         None => format!("ALTER TABLE {name} ADD COLUMN {quoted} {ty};"),
         // Lists and structs become JSON text, as everywhere; DuckDB's own text form of them is another.
         Some(Type::List(_) | Type::Struct(_)) if matches!(column.ty, Type::Text | Type::Json) => {
-            format!("ALTER TABLE {name} ALTER COLUMN {quoted} SET DATA TYPE {ty} USING to_json({quoted})::VARCHAR;")
+            format!(
+                "ALTER TABLE {name} ALTER COLUMN {quoted} SET DATA TYPE {ty} USING to_json({quoted})::VARCHAR;"
+            )
         }
         Some(_) => format!("ALTER TABLE {name} ALTER COLUMN {quoted} SET DATA TYPE {ty};"),
     }
 }
 
 /// `ALTER TABLE` that gives struct columns the fields of a shape; old rows read NULL in new fields.
-pub(crate) fn alter_structs(config: &DuckConfig, table: &StoredTable, columns: &[&str], shape: &Shape) -> String {
+pub(crate) fn alter_structs(
+    config: &DuckConfig,
+    table: &StoredTable,
+    columns: &[&str],
+    shape: &Shape,
+) -> String {
     let name = qualify(&config.dataset, &table.name);
     let ty = sql_type(&changelog::struct_of(shape));
-    let alter = |column: &&str| format!("ALTER TABLE {name} ALTER COLUMN {} SET DATA TYPE {ty};", quote(column));
+    let alter =
+        |column: &&str| format!("ALTER TABLE {name} ALTER COLUMN {} SET DATA TYPE {ty};", quote(column));
     columns.iter().map(alter).collect()
 }
 
@@ -106,10 +120,13 @@ pub(crate) fn latest_view(config: &DuckConfig, table: &StoredTable) -> Option<St
 
 /// Whether a column holds integers that a double can't.
 pub(crate) fn has_wide_ints(session: &Session, table: &StoredTable, column: &str) -> Result<bool> {
-    let sql = format!(
-        "SELECT count(*) > 0 FROM {} WHERE {column} NOT BETWEEN -9007199254740992 AND 9007199254740992",
-        qualify(&session.config.dataset, &table.name),
-        column = quote(column)
-    );
+    let places = match session.config.layout {
+        Layout::Changelog => vec![format!("before.{}", quote(column)), format!("after.{}", quote(column))],
+        Layout::Append | Layout::Replica { .. } => vec![quote(column)],
+    };
+    let wide = |place: &String| format!("{place} NOT BETWEEN -9007199254740992 AND 9007199254740992");
+    let wide: Vec<_> = places.iter().map(wide).collect();
+    let name = qualify(&session.config.dataset, &table.name);
+    let sql = format!("SELECT count(*) > 0 FROM {name} WHERE {}", wide.join(" OR "));
     session.connection.query_row(&sql, [], |row| row.get(0)).explain(|| format!("looking at column {column}"))
 }

@@ -15,15 +15,23 @@ impl<T> Explain<T> for duckdb::Result<T> {
 }
 
 /// Classes of DuckDB errors whose text quotes values; only the class is kept of these.
-const QUOTES_VALUES: [&str; 5] =
-    ["Conversion Error", "Invalid Input Error", "Out of Range Error", "Constraint Error", "Mismatch Type Error"];
+const QUOTES_VALUES: [&str; 5] = [
+    "Conversion Error",
+    "Invalid Input Error",
+    "Out of Range Error",
+    "Constraint Error",
+    "Mismatch Type Error",
+];
 
 /// Classes that a retry may mend: files, memory, and conflicts with other transactions.
-const TRANSIENT: [&str; 4] = ["IO Error", "Out of Memory Error", "TransactionContext Error", "Transaction Error"];
+const TRANSIENT: [&str; 4] =
+    ["IO Error", "Out of Memory Error", "TransactionContext Error", "Transaction Error"];
 
 fn classify(text: &str, doing: &str) -> Error {
     let message = match QUOTES_VALUES.iter().find(|class| text.contains(*class)) {
-        Some(class) => format!("DuckDB failed while {doing}: {class} (its text is left out, as it may hold row values)"),
+        Some(class) => {
+            format!("DuckDB failed while {doing}: {class} (its text is left out, as it may hold row values)")
+        }
         None => format!("DuckDB failed while {doing}: {}", text.trim()),
     };
     if text.contains("Could not set lock on file") {

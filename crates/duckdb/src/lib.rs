@@ -16,6 +16,7 @@ mod ddl;
 mod error;
 mod history;
 mod ident;
+mod listing;
 mod names;
 mod nested;
 mod query;
@@ -32,5 +33,6 @@ mod views;
 
 pub use config::{Decimals, DeleteMode, DuckConfig, Layout};
 pub use database::Database;
+pub use listing::views;
 pub use query::{Answer, query};
 pub use sink::DuckSink;

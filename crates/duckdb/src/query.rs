@@ -25,7 +25,8 @@ pub struct Answer {
 impl Answer {
     /// A table for a terminal, with a line that counts the rows.
     pub fn text(&self) -> String {
-        let cell = |value: &Option<String>| value.as_deref().unwrap_or("NULL").replace(['\n', '\r', '\t'], " ");
+        let cell =
+            |value: &Option<String>| value.as_deref().unwrap_or("NULL").replace(['\n', '\r', '\t'], " ");
         let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(cell).collect()).collect();
         let width = |i: usize| {
             let widest = rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
@@ -61,7 +62,7 @@ impl Answer {
                 out.push(':');
                 match value {
                     None => out.push_str("null"),
-                    Some(v) if self.plain[i] && !v.contains(['N', 'i']) => out.push_str(v),
+                    Some(v) if self.plain[i] && is_json(v) => out.push_str(v),
                     Some(v) => write_json_text(&mut out, v),
                 }
             }
@@ -72,21 +73,39 @@ impl Answer {
     }
 }
 
+/// Whether the text of a number or boolean is JSON: `nan` and `inf` are not.
+fn is_json(text: &str) -> bool {
+    text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit()) || matches!(text, "true" | "false")
+}
+
 /// Runs one statement on the file at `path`. If this process has the file open (a pipeline runs), on that database. With
 /// `read_only` nothing can be changed; a file that does not exist is an error then.
 pub fn query(path: &Path, sql: &str, read_only: bool) -> Result<Answer> {
     if let Some(database) = Database::opened(path) {
         return database.query(sql, read_only);
     }
-    let mode = if read_only { AccessMode::ReadOnly } else { AccessMode::ReadWrite };
+    run(&connect_file(path, read_only)?, sql)
+}
+
+/// A connection to the file, beside the pipeline if this process runs one on it.
+pub(crate) fn connect(path: &Path, read_only: bool) -> Result<Connection> {
+    match Database::opened(path) {
+        Some(database) => database.connect(),
+        None => connect_file(path, read_only),
+    }
+}
+
+fn connect_file(path: &Path, read_only: bool) -> Result<Connection> {
     let doing = || format!("opening {}", path.display());
     if read_only && !path.exists() {
         return Err(Error::fatal(format!("there is no file {}", path.display())));
     }
+    let mode = if read_only { AccessMode::ReadOnly } else { AccessMode::ReadWrite };
     let config = Config::default().access_mode(mode).explain(doing)?;
     let connection = Connection::open_with_flags(path, config).explain(doing)?;
+    // A DuckDB built without ICU has no zones and writes UTC.
     let _ = connection.execute_batch("SET TimeZone = 'UTC'");
-    run(&connection, sql)
+    Ok(connection)
 }
 
 impl Database {
@@ -106,16 +125,34 @@ impl Database {
 }
 
 /// The user asked for this text, so unlike elsewhere DuckDB's message is shown whole.
+fn failed(error: duckdb::Error) -> Error {
+    Error::fatal(format!("the query failed: {error}"))
+}
+
 fn run(connection: &Connection, sql: &str) -> Result<Answer> {
-    let explain = |e: duckdb::Error| Error::fatal(format!("the query failed: {e}"));
-    let mut statement = connection.prepare(sql).map_err(explain)?;
-    let batches: Vec<_> = statement.query_arrow([]).map_err(explain)?.collect();
-    let schema = statement.schema();
-    let mut answer = Answer {
-        columns: schema.fields().iter().map(|f| f.name().clone()).collect(),
-        plain: schema.fields().iter().map(|f| is_plain(f.data_type())).collect(),
-        rows: Vec::new(),
+    let sql = sql.trim().trim_end_matches(';');
+    // DuckDB knows the text of all its types; what can't be described is no query but a statement, which is run as it is.
+    let Ok(plain) = describe(connection, sql) else { return collect(connection, sql) };
+    let answer = collect(connection, &format!("SELECT COLUMNS(*)::VARCHAR FROM (\n{sql}\n)"))?;
+    Ok(Answer { plain, ..answer })
+}
+
+/// For each column of a query, whether its values are JSON as they stand.
+fn describe(connection: &Connection, sql: &str) -> duckdb::Result<Vec<bool>> {
+    let mut statement = connection.prepare(&format!("DESCRIBE {sql}"))?;
+    let types = statement.query_map([], |row| row.get::<_, String>(1))?;
+    // Not decimals: readers of JSON make doubles of them.
+    let is_plain = |ty: String| {
+        matches!(&*ty, "BOOLEAN" | "TINYINT" | "SMALLINT" | "INTEGER" | "BIGINT" | "FLOAT" | "DOUBLE")
     };
+    types.map(|ty| ty.map(is_plain)).collect()
+}
+
+fn collect(connection: &Connection, sql: &str) -> Result<Answer> {
+    let mut statement = connection.prepare(sql).map_err(failed)?;
+    let batches: Vec<_> = statement.query_arrow([]).map_err(failed)?.collect();
+    let columns: Vec<_> = statement.schema().fields().iter().map(|f| f.name().clone()).collect();
+    let mut answer = Answer { plain: vec![false; columns.len()], columns, rows: Vec::new() };
     for batch in batches {
         let columns = batch.columns().iter().map(texts).collect::<Result<Vec<_>>>()?;
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
@@ -124,11 +161,6 @@ fn run(connection: &Connection, sql: &str) -> Result<Answer> {
         }
     }
     Ok(answer)
-}
-
-fn is_plain(ty: &duckdb::arrow::datatypes::DataType) -> bool {
-    // Not decimals: readers of JSON make doubles of them.
-    ty.is_integer() || ty.is_floating() || *ty == duckdb::arrow::datatypes::DataType::Boolean
 }
 
 fn texts(column: &ArrayRef) -> Result<Vec<Option<String>>> {

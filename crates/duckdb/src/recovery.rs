@@ -34,7 +34,9 @@ pub(crate) fn decide(checkpoint: Option<Mark>, file: Option<Mark>) -> Recovery {
         (None, Some(_)) => Recovery::RollBack { to: None },
         (Some(_), None) => Recovery::Lost,
         (Some(wanted), Some(file)) if file == wanted => Recovery::Nothing,
-        (Some(wanted), Some(file)) if file.epoch > wanted.epoch && file.ingested_at_us > wanted.ingested_at_us => {
+        (Some(wanted), Some(file))
+            if file.epoch > wanted.epoch && file.ingested_at_us > wanted.ingested_at_us =>
+        {
             Recovery::RollBack { to: Some(wanted) }
         }
         (Some(_), Some(_)) => Recovery::Lost,
@@ -58,7 +60,9 @@ pub(crate) fn recover(
             let ended = if rows.is_ok() { "COMMIT" } else { "ROLLBACK" };
             connection.execute_batch(ended).explain(doing)?;
             let epoch = to.map_or(0, |mark| mark.epoch);
-            let text = format!("rows of epochs after {epoch}, which no checkpoint names, were removed; they come again");
+            let text = format!(
+                "rows of epochs after {epoch}, which no checkpoint names, were removed; they come again"
+            );
             Ok(vec![SinkNotice { code: "rolled_back", text, count: rows? }])
         }
         Recovery::Lost => match checkpoint {
@@ -70,7 +74,12 @@ pub(crate) fn recover(
 
 /// Deletes the rows after the mark and returns how many there were. Replicas keep theirs while there is a checkpoint:
 /// the same changes come again and are gated by order.
-fn roll_back(config: &DuckConfig, catalog: &Catalog, connection: &Connection, to: Option<Mark>) -> Result<u64> {
+fn roll_back(
+    config: &DuckConfig,
+    catalog: &Catalog,
+    connection: &Connection,
+    to: Option<Mark>,
+) -> Result<u64> {
     let mut rows = 0;
     for table in catalog.load(connection)? {
         let name = qualify(&config.dataset, &table.name);

@@ -92,6 +92,10 @@ struct Staged {
 
 /// The rows of one replica that are staged.
 pub(crate) struct Replica {
+    /// The table as it is in DuckDB: its shape in memory may be ahead while a change is made.
+    table: StoredTable,
+    /// The table's columns that hold the key.
+    key: Vec<usize>,
     delete: DeleteMode,
     columns: Vec<ColumnBuilder>,
     chunks: Vec<Vec<ArrayRef>>,
@@ -103,7 +107,8 @@ pub(crate) struct Replica {
     schema: SchemaRef,
     doubt: Doubt,
     truncated: Option<Order>,
-    truncate: Option<Staged>,
+    /// Truncates of this epoch that are not applied yet.
+    truncates: Vec<Staged>,
     stage_exists: bool,
     patches: Vec<StagedPatch>,
 }
@@ -118,9 +123,11 @@ struct StagedPatch {
 
 impl Replica {
     /// The stage of a table. `is_new`: the table was just created, so that nothing in it can be newer.
-    pub(crate) fn new(table: &StoredTable, delete: DeleteMode, is_new: bool) -> Self {
+    pub(crate) fn new(table: &StoredTable, key: &[usize], delete: DeleteMode, is_new: bool) -> Self {
         let columns = stage_columns(table);
         Self {
+            table: table.clone(),
+            key: key.to_vec(),
             delete,
             columns: table.shape.columns.iter().map(|c| ColumnBuilder::new(&c.ty)).collect(),
             chunks: Vec::new(),
@@ -132,15 +139,19 @@ impl Replica {
             schema: SchemaRef::new(Schema::new(arrow_fields(columns.iter().map(|f| (&*f.name, &f.ty))))),
             doubt: if is_new { Doubt::UpTo(None) } else { Doubt::Unknown },
             truncated: table.truncated.as_deref().and_then(Order::parse_hex),
-            truncate: None,
+            truncates: Vec::new(),
             stage_exists: false,
             patches: Vec::new(),
         }
     }
 
     /// Makes the stage anew after the table's columns changed; nothing is staged then.
-    pub(crate) fn reshape(&mut self, table: &StoredTable) {
-        *self = Self { doubt: self.doubt, truncated: self.truncated, ..Self::new(table, self.delete, false) };
+    pub(crate) fn reshape(&mut self, table: &StoredTable, key: &[usize]) {
+        *self = Self {
+            doubt: self.doubt,
+            truncated: self.truncated,
+            ..Self::new(table, key, self.delete, false)
+        };
     }
 
     /// Text of the order below which the table takes nothing.
@@ -152,31 +163,27 @@ impl Replica {
     pub(crate) fn push(
         &mut self,
         session: &Session,
-        table: &StoredTable,
-        key_columns: &[usize],
         binding: &Binding,
         event: &Event,
         current: &Row,
     ) -> Result<Result<Taken, Trouble>> {
         if event.op == Op::Truncate {
-            if self.truncate.as_ref().is_none_or(|t| t.order < event.order) {
-                self.truncate = Some(Staged::of(event));
-            }
+            self.truncates.push(Staged::of(event));
             return Ok(Ok(Taken::Written));
         }
         let Some(key) = &event.key else { return Ok(Ok(Taken::Superseded)) };
-        let below = |order: Option<Order>| order.is_some_and(|t| event.order < t);
-        if below(self.truncated) || below(self.truncate.as_ref().map(|t| t.order)) {
+        let mut truncated = self.truncated.iter().chain(self.truncates.iter().map(|t| &t.order));
+        if truncated.any(|truncated| event.order < *truncated) {
             return Ok(Ok(Taken::Superseded));
         }
         let row = if event.op == Op::Delete { &event.row } else { current };
-        if let Err(trouble) = rows::check(&table.shape, binding, row) {
+        if let Err(trouble) = rows::check(&self.table.shape, binding, row) {
             return Ok(Err(trouble));
         }
         let unchanged = row.has_unchanged();
         if unchanged && self.index.contains_key(key) {
             // The values that the row leaves as they are may be staged: put them into the table first.
-            self.apply(session, table, key_columns)?;
+            self.apply(session)?;
         }
         let mut staged = Staged::of(event);
         if let Some(&earlier) = self.index.get(key) {
@@ -190,10 +197,12 @@ impl Replica {
             earlier.dead = true;
         }
         if unchanged {
-            staged.unchanged = Some(rows::unchanged(&table.shape, binding, row).map(str::to_owned).collect());
+            staged.unchanged =
+                Some(rows::unchanged(&self.table.shape, binding, row).map(str::to_owned).collect());
         }
-        self.null_in_key |= binding.schema.key.iter().any(|&i| row.get(i).is_null()) || key_columns.len() > binding.schema.key.len();
-        rows::push_row(&mut self.columns, &table.shape, binding, key_columns, row);
+        let several = self.key.len() > binding.schema.key.len();
+        self.null_in_key |= several || binding.schema.key.iter().any(|&i| row.get(i).is_null());
+        rows::push_row(&mut self.columns, &self.table.shape, binding, &self.key, row);
         self.index.insert(key.clone(), self.staged.len());
         self.staged.push(staged);
         self.bytes += row.heap_len() + 16 * self.columns.len() + 128;
@@ -202,13 +211,13 @@ impl Replica {
             self.end_chunk();
         }
         if self.staged.len() >= STAGED_ROWS_MAX || self.bytes >= STAGED_BYTES_MAX {
-            self.apply(session, table, key_columns)?;
+            self.apply(session)?;
         }
         Ok(Ok(Taken::Written))
     }
 
     /// Takes late values for a row that must still have the patch's order.
-    pub(crate) fn patch(&mut self, table: &StoredTable, binding: &Binding, patch: &Patch) -> Result<(), Trouble> {
+    pub(crate) fn patch(&mut self, binding: &Binding, patch: &Patch) -> Result<(), Trouble> {
         let Some(values) = patch.key.values() else { return Ok(()) };
         let mut builder = RowBuilder::new();
         builder.resize(binding.schema.columns.len());
@@ -219,8 +228,8 @@ impl Replica {
             builder.set(column, patch.values.get(i));
         }
         let row = builder.finish();
-        rows::check(&table.shape, binding, &row)?;
-        let columns = (0..table.shape.columns.len())
+        rows::check(&self.table.shape, binding, &row)?;
+        let columns = (0..self.table.shape.columns.len())
             .filter(|&i| binding.cells[i].source.is_some_and(|source| patch.columns.contains(&source)))
             .collect();
         let (key, order) = (patch.key.clone(), patch.order);
@@ -236,29 +245,49 @@ impl Replica {
     }
 
     /// Applies what is staged to the table.
-    pub(crate) fn apply(&mut self, session: &Session, table: &StoredTable, key_columns: &[usize]) -> Result<()> {
-        let sql = ApplySql::new(&session.config.dataset, table, key_columns, self.null_in_key);
-        if let Some(truncate) = self.truncate.take() {
-            for staged in self.staged.iter_mut().filter(|s| s.order < truncate.order) {
-                staged.dead = true;
-            }
-            let statement = sql.truncate(self.delete, &truncate.order, truncate.timestamp_us, truncate.lsn);
-            session.run(&statement, || format!("truncating {}", table.name))?;
-            self.truncated = self.truncated.max(Some(truncate.order));
-            let stored = StoredTable { truncated: self.truncated.map(|o| o.to_string()), ..table.clone() };
-            session.catalog.update(&session.connection, &stored)?;
-        }
-        self.apply_rows(session, table, &sql)?;
-        self.apply_patches(session, table, key_columns, &sql)
+    pub(crate) fn apply(&mut self, session: &Session) -> Result<()> {
+        let sql = ApplySql::new(&session.config.dataset, &self.table, &self.key, self.null_in_key);
+        self.apply_truncates(session, &sql)?;
+        self.apply_rows(session, &sql)?;
+        self.apply_patches(session, &sql)
     }
 
-    fn apply_rows(&mut self, session: &Session, table: &StoredTable, sql: &ApplySql) -> Result<()> {
+    /// Takes truncates in their order, so that each row goes by the first one above it.
+    fn apply_truncates(&mut self, session: &Session, sql: &ApplySql) -> Result<()> {
+        let mut truncates = std::mem::take(&mut self.truncates);
+        truncates.sort_by_key(|t| t.order);
+        for truncate in truncates {
+            for staged in self.staged.iter_mut().filter(|s| s.order < truncate.order) {
+                match self.delete {
+                    DeleteMode::Hard => staged.dead = true,
+                    DeleteMode::Soft if staged.deleted => {}
+                    DeleteMode::Soft => {
+                        staged.deleted = true;
+                        staged.order = truncate.order;
+                        staged.timestamp_us = truncate.timestamp_us;
+                        staged.lsn = truncate.lsn;
+                    }
+                }
+            }
+            let statement = sql.truncate(self.delete, &truncate.order, truncate.timestamp_us, truncate.lsn);
+            session.run(&statement, || format!("truncating {}", self.table.name))?;
+            if self.truncated < Some(truncate.order) {
+                self.truncated = Some(truncate.order);
+                self.table.truncated = self.truncated();
+                session.catalog.update(&session.connection, &self.table)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_rows(&mut self, session: &Session, sql: &ApplySql) -> Result<()> {
         self.end_chunk();
-        let doubtful = self.is_doubtful(session, table)?;
+        let doubtful = self.is_doubtful(session)?;
         let live = || self.staged.iter().filter(|s| !s.dead);
         let has_partial = live().any(|s| s.partial);
         let has_deleted = live().any(|s| s.deleted);
-        let mut unchanged: Vec<&str> = live().flat_map(|s| s.unchanged.iter().flatten()).map(|n| &**n).collect();
+        let mut unchanged: Vec<&str> =
+            live().flat_map(|s| s.unchanged.iter().flatten()).map(|n| &**n).collect();
         unchanged.sort_unstable();
         unchanged.dedup();
         if live().next().is_some() {
@@ -274,8 +303,8 @@ impl Replica {
             }
             statements += &sql.replace(self.delete, has_deleted);
             statements += &sql.clear_stage();
-            self.fill_stage(session, table)?;
-            session.run(&statements, || format!("applying changes to {}", table.name))?;
+            self.fill_stage(session)?;
+            session.run(&statements, || format!("applying changes to {}", self.table.name))?;
         }
         self.staged.clear();
         self.chunks.clear();
@@ -287,30 +316,30 @@ impl Replica {
 
     /// Whether the table may hold something newer than what is staged: whether any staged order is one that the table
     /// may have seen in an earlier run.
-    fn is_doubtful(&mut self, session: &Session, table: &StoredTable) -> Result<bool> {
+    fn is_doubtful(&mut self, session: &Session) -> Result<bool> {
         if self.doubt == Doubt::Unknown {
-            let name = qualify(&session.config.dataset, &table.name);
+            let name = qualify(&session.config.dataset, &self.table.name);
             let newest: Option<String> = session
                 .connection
                 .query_row(&format!("SELECT max(_metadata_order) FROM {name}"), [], |row| row.get(0))
-                .explain(|| format!("reading the newest order of {}", table.name))?;
+                .explain(|| format!("reading the newest order of {}", self.table.name))?;
             self.doubt = Doubt::UpTo(newest.as_deref().and_then(Order::parse_hex));
         }
         let Doubt::UpTo(Some(newest)) = self.doubt else { return Ok(false) };
         Ok(self.staged.iter().any(|s| !s.dead && s.order <= newest))
     }
 
-    fn create_stage(&mut self, session: &Session, table: &StoredTable) -> Result<()> {
+    fn create_stage(&mut self, session: &Session) -> Result<()> {
         if !self.stage_exists {
-            let statement = ApplySql::create_stage(&table.name, &stage_columns(table));
-            session.run(&statement, || format!("creating the stage of {}", table.name))?;
+            let statement = ApplySql::create_stage(&self.table.name, &stage_columns(&self.table));
+            session.run(&statement, || format!("creating the stage of {}", self.table.name))?;
             self.stage_exists = true;
         }
         Ok(())
     }
 
-    fn fill_stage(&mut self, session: &Session, table: &StoredTable) -> Result<()> {
-        self.create_stage(session, table)?;
+    fn fill_stage(&mut self, session: &Session) -> Result<()> {
+        self.create_stage(session)?;
         let mut batches = Vec::new();
         let mut staged = &self.staged[..];
         for mut columns in self.chunks.drain(..) {
@@ -320,33 +349,29 @@ impl Replica {
             columns.extend(own_arrays(mine));
             batches.push(filtered(&self.schema, columns, mine)?);
         }
-        let name = ApplySql::stage_name(&table.name);
+        let name = ApplySql::stage_name(&self.table.name);
         let place = Place { catalog: Some("temp"), dataset: "main", table: &name };
         batch::append(&session.connection, place, batches)
     }
 
-    fn apply_patches(
-        &mut self,
-        session: &Session,
-        table: &StoredTable,
-        key_columns: &[usize],
-        sql: &ApplySql,
-    ) -> Result<()> {
+    fn apply_patches(&mut self, session: &Session, sql: &ApplySql) -> Result<()> {
         let mut patches = std::mem::take(&mut self.patches).into_iter().peekable();
-        let place_name = ApplySql::stage_name(&table.name);
+        let place_name = ApplySql::stage_name(&self.table.name);
         while let Some(first) = patches.next() {
-            self.create_stage(session, table)?;
+            self.create_stage(session)?;
             let columns = first.columns.clone();
             let mut keys = vec![first.key.clone()];
             let mut group = vec![first];
             // One statement may set the same columns of different rows.
-            while let Some(next) = patches.next_if(|p| p.columns == columns && !keys.contains(&p.key) && keys.len() < CHUNK_ROWS) {
+            while let Some(next) =
+                patches.next_if(|p| p.columns == columns && !keys.contains(&p.key) && keys.len() < CHUNK_ROWS)
+            {
                 keys.push(next.key.clone());
                 group.push(next);
             }
             let mut staged = Vec::new();
             for patch in &group {
-                rows::push_row(&mut self.columns, &table.shape, &patch.binding, key_columns, &patch.row);
+                rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, &self.key, &patch.row);
                 staged.push(Staged::at(patch.order));
             }
             let mut arrays: Vec<_> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
@@ -355,7 +380,7 @@ impl Replica {
             let place = Place { catalog: Some("temp"), dataset: "main", table: &place_name };
             batch::append(&session.connection, place, vec![batch])?;
             let statements = sql.set_columns(&columns) + &sql.clear_stage();
-            session.run(&statements, || format!("filling late values into {}", table.name))?;
+            session.run(&statements, || format!("filling late values into {}", self.table.name))?;
         }
         Ok(())
     }

@@ -44,8 +44,13 @@ impl ApplySql {
 
     /// Creates the stage, in place of one of other columns.
     pub(crate) fn create_stage(table: &str, columns: &[Field]) -> String {
-        let columns: Vec<_> = columns.iter().map(|f| format!("{} {}", quote(&f.name), sql_type(&f.ty))).collect();
-        format!("CREATE OR REPLACE TEMP TABLE {} ({});\n", quote(&Self::stage_name(table)), columns.join(", "))
+        let columns: Vec<_> =
+            columns.iter().map(|f| format!("{} {}", quote(&f.name), sql_type(&f.ty))).collect();
+        format!(
+            "CREATE OR REPLACE TEMP TABLE {} ({});\n",
+            quote(&Self::stage_name(table)),
+            columns.join(", ")
+        )
     }
 
     /// Removes staged rows that the table already has, or has newer.
@@ -85,7 +90,8 @@ impl ApplySql {
     /// Puts the staged rows in the place of the table's.
     pub(crate) fn replace(&self, delete: DeleteMode, has_deleted: bool) -> String {
         let columns = self.columns.join(", ");
-        let kept = if delete == DeleteMode::Hard && has_deleted { " WHERE NOT _metadata_deleted" } else { "" };
+        let kept =
+            if delete == DeleteMode::Hard && has_deleted { " WHERE NOT _metadata_deleted" } else { "" };
         format!(
             "DELETE FROM {table} AS t USING {stage} AS s WHERE {same_key};\n\
              INSERT INTO {table} ({columns}) SELECT {columns} FROM {stage}{kept};\n",
@@ -111,7 +117,13 @@ impl ApplySql {
     }
 
     /// Removes, or marks as deleted, all rows below an order.
-    pub(crate) fn truncate(&self, delete: DeleteMode, order: &Order, timestamp_us: Option<i64>, lsn: Option<i64>) -> String {
+    pub(crate) fn truncate(
+        &self,
+        delete: DeleteMode,
+        order: &Order,
+        timestamp_us: Option<i64>,
+        lsn: Option<i64>,
+    ) -> String {
         let order = literal(&order.to_string());
         match delete {
             DeleteMode::Hard => format!("DELETE FROM {} WHERE _metadata_order < {order};\n", self.table),

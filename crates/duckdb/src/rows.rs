@@ -48,13 +48,21 @@ pub(crate) fn check(shape: &Shape, binding: &Binding, row: &Row) -> Result<(), T
 
 /// Pushes one value into each builder. `key` holds the key's columns: their unbounded numerics are written without
 /// trailing zeros, so that equal keys are equal texts.
-pub(crate) fn push_row(builders: &mut [ColumnBuilder], shape: &Shape, binding: &Binding, key: &[usize], row: &Row) {
+pub(crate) fn push_row(
+    builders: &mut [ColumnBuilder],
+    shape: &Shape,
+    binding: &Binding,
+    key: &[usize],
+    row: &Row,
+) {
     let mut spilled: Vec<(usize, usize)> = Vec::new();
     for (i, (builder, column)) in builders.iter_mut().zip(&shape.columns).enumerate() {
         let bound = binding.cells.get(i).copied();
         let Some(source) = bound.and_then(|b| b.source) else {
             match spilled.iter().find(|(to, _)| *to == i) {
-                Some(&(_, source)) => builder.push(row.get(source), &binding.schema.columns[source].ty, &column.ty),
+                Some(&(_, source)) => {
+                    builder.push(row.get(source), &binding.schema.columns[source].ty, &column.ty)
+                }
                 None => builder.push_null(),
             }
             continue;
@@ -74,7 +82,11 @@ pub(crate) fn push_row(builders: &mut [ColumnBuilder], shape: &Shape, binding: &
 }
 
 /// Names of the table's columns whose value the row did not carry.
-pub(crate) fn unchanged<'a>(shape: &'a Shape, binding: &'a Binding, row: &'a Row) -> impl Iterator<Item = &'a str> {
+pub(crate) fn unchanged<'a>(
+    shape: &'a Shape,
+    binding: &'a Binding,
+    row: &'a Row,
+) -> impl Iterator<Item = &'a str> {
     let sources = (0..row.len()).filter(|&i| row.get(i) == Value::Unchanged);
     sources.flat_map(|i| {
         let source = binding.schema.columns.get(i).map(|c| &*c.name);
@@ -92,7 +104,9 @@ pub(crate) fn key_text(key: &Key) -> Option<String> {
         }
         match value {
             Value::Null | Value::Unchanged => out.push_str("null"),
-            Value::Bytes(v) => cell::write_json_text(&mut out, &base64::engine::general_purpose::STANDARD.encode(v)),
+            Value::Bytes(v) => {
+                cell::write_json_text(&mut out, &base64::engine::general_purpose::STANDARD.encode(v))
+            }
             Value::List(_) | Value::Struct(_) => cell::write_json(&mut out, value, &Type::Null, 0).ok()?,
             scalar => cell::write_json_text(&mut out, &cell::plain_text(scalar).ok()?),
         }

@@ -73,7 +73,9 @@ impl Shape {
     /// Names of integer columns for which the policy wants to know whether they hold integers beyond 2^53.
     pub(crate) fn asks_for_wide_ints(&self, schema: &RowSchema) -> Vec<String> {
         let asks = |c: &&TargetColumn| {
-            schema.column(&c.source).is_some_and(|i| evolution::asks_for_wide_ints(&c.ty, &schema.columns[i].ty))
+            schema
+                .column(&c.source)
+                .is_some_and(|i| evolution::asks_for_wide_ints(&c.ty, &schema.columns[i].ty))
         };
         self.columns.iter().filter(asks).map(|c| c.name.clone()).collect()
     }
@@ -92,9 +94,9 @@ impl Shape {
             Binding { schema: schema.clone(), cells: Vec::new(), untyped: Vec::new(), refused: Vec::new() };
         for (i, column) in schema.columns.iter().enumerate() {
             let incoming = Incoming { ty: &column.ty, guessed: column.guessed };
-            let target = self.place(&column.name, incoming, rules, wide, &mut changes).map_err(|error| {
-                error.at(format!("table {}, column {}", schema.table, column.name))
-            })?;
+            let target = self
+                .place(&column.name, incoming, rules, wide, &mut changes)
+                .map_err(|error| error.at(format!("table {}, column {}", schema.table, column.name)))?;
             match target {
                 Place::Column { index, same } => targets.push(Some((index, same))),
                 Place::Untyped => {
@@ -135,7 +137,8 @@ impl Shape {
     }
 
     fn add(&mut self, source: &str, name: &str, ty: Type, guessed: bool) -> Change {
-        let name = names::free_name(name, |folded| self.columns.iter().any(|c| names::fold(&c.name) == folded));
+        let name =
+            names::free_name(name, |folded| self.columns.iter().any(|c| names::fold(&c.name) == folded));
         self.columns.push(TargetColumn { source: source.into(), name, ty, guessed, unchanged: false });
         Change::Add { column: self.columns.len() - 1 }
     }
@@ -149,7 +152,10 @@ impl Shape {
         changes: &mut Vec<Change>,
     ) -> Result<Place> {
         let wanted = evolution::storable(incoming.ty, rules.precision_max);
-        let exact = self.candidates(source).find(|&i| self.columns[i].ty == wanted);
+        // A guess does not leave the column whose type is known for one that only has the guess's type.
+        let fits =
+            |&i: &usize| self.columns[i].ty == wanted && (!incoming.guessed || self.columns[i].guessed);
+        let exact = self.candidates(source).find(fits);
         let Some(mut index) = exact.or_else(|| self.candidates(source).next()) else {
             return Ok(match evolution::decide(None, incoming, rules) {
                 Decision::AddColumn(ty) => {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use millstream_core::evolution::ChangePolicy;
 use millstream_core::sink::{Rejection, SinkNotice, WriteReport};
-use millstream_core::{Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Output, OutputBatch, Patch, Result, RowSchema, Sink};
+use millstream_core::{
+    Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Output, OutputBatch, Patch, Result, RowSchema, Sink,
+};
 
 use crate::catalog::{Catalog, Mark};
 use crate::config::{DuckConfig, Layout};
@@ -90,7 +92,10 @@ impl DuckSink {
 
     fn begin_transaction(&mut self) -> Result<()> {
         if !self.in_transaction {
-            self.session.connection.execute_batch("BEGIN TRANSACTION").explain(|| "beginning an epoch".to_owned())?;
+            self.session
+                .connection
+                .execute_batch("BEGIN TRANSACTION")
+                .explain(|| "beginning an epoch".to_owned())?;
             self.in_transaction = true;
         }
         Ok(())
@@ -155,7 +160,10 @@ impl DuckSink {
                 return Ok(Err(cause));
             }
         }
-        Err(Error::fatal(format!("invariant: table {} has a column for every value", judged.event.schema.table)))
+        Err(Error::fatal(format!(
+            "invariant: table {} has a column for every value",
+            judged.event.schema.table
+        )))
     }
 
     /// Makes room for a value that has no place, or says why the row is refused.
@@ -206,7 +214,7 @@ impl DuckSink {
         let table = match self.tables.iter().position(|t| t.is_of(&schema.table)) {
             Some(table) => table,
             None => {
-                        self.tables.push(Table::create(&self.session, schema, &mut self.notices)?);
+                self.tables.push(Table::create(&self.session, schema, &mut self.notices)?);
                 self.tables.len() - 1
             }
         };
@@ -224,10 +232,13 @@ impl DuckSink {
             return Ok(None);
         }
         for i in 0..self.tables.len() {
-                self.tables[i].flush(&self.session)?;
+            self.tables[i].flush(&self.session)?;
         }
         self.session.catalog.set_mark(&self.session.connection, Some(self.session.mark))?;
-        self.session.connection.execute_batch("COMMIT").explain(|| format!("committing epoch {}", self.session.mark.epoch))?;
+        self.session
+            .connection
+            .execute_batch("COMMIT")
+            .explain(|| format!("committing epoch {}", self.session.mark.epoch))?;
         self.in_transaction = false;
         self.prepared = Some(self.session.mark);
         Ok(Some(token::encode(self.session.mark)))
@@ -246,20 +257,30 @@ impl DuckSink {
 
     fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
         if self.in_transaction {
-            self.session.connection.execute_batch("ROLLBACK").explain(|| "rolling back an epoch".to_owned())?;
+            self.session
+                .connection
+                .execute_batch("ROLLBACK")
+                .explain(|| "rolling back an epoch".to_owned())?;
             self.in_transaction = false;
         }
         let last = last.map(token::decode).transpose()?;
         // What the rolled-back epoch changed of the tables is read again.
         self.load_tables()?;
-        self.notices.extend(recovery::recover(&self.session.config, &self.session.catalog, &self.session.connection, last)?);
+        self.notices.extend(recovery::recover(
+            &self.session.config,
+            &self.session.catalog,
+            &self.session.connection,
+            last,
+        )?);
         self.load_tables()
     }
 }
 
 impl Sink for DuckSink {
     fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
-        Box::pin(async move { self.recover_to(last).map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+        Box::pin(async move {
+            self.recover_to(last).map_err(|e| e.at(format!("sink {}", self.session.config.name)))
+        })
     }
 
     fn begin(&mut self, epoch: Epoch, ingested_at_us: i64) -> Fut<'_, Result<()>> {
@@ -268,15 +289,21 @@ impl Sink for DuckSink {
     }
 
     fn write<'a>(&'a mut self, batch: &'a OutputBatch) -> Fut<'a, Result<WriteReport>> {
-        Box::pin(async move { self.write_batch(batch).map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+        Box::pin(async move {
+            self.write_batch(batch).map_err(|e| e.at(format!("sink {}", self.session.config.name)))
+        })
     }
 
     fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
-        Box::pin(async move { self.prepare_epoch().map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+        Box::pin(async move {
+            self.prepare_epoch().map_err(|e| e.at(format!("sink {}", self.session.config.name)))
+        })
     }
 
     fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>> {
-        Box::pin(async move { self.check_commit(token).map_err(|e| e.at(format!("sink {}", self.session.config.name))) })
+        Box::pin(async move {
+            self.check_commit(token).map_err(|e| e.at(format!("sink {}", self.session.config.name)))
+        })
     }
 
     fn notices(&mut self) -> Vec<SinkNotice> {

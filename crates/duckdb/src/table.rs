@@ -10,8 +10,8 @@ use millstream_core::{Cause, Error, Judged, Op, Patch, Result, RowSchema, TableN
 use crate::batch::Place;
 use crate::catalog::{SchemaChange, StoredTable};
 use crate::cell::{Misfit, convert};
-use crate::column_type::sql_type;
 use crate::changelog::{Changelog, ObjectColumn, Obstacle};
+use crate::column_type::sql_type;
 use crate::config::Layout;
 use crate::ddl;
 use crate::history::History;
@@ -50,13 +50,19 @@ impl Table {
                 let transaction = session.catalog.load_columns(&session.connection, &transaction)?;
                 Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
             }
-            Layout::Replica { delete } => Writer::Replica(Box::new(Replica::new(&stored, delete, false))),
+            Layout::Replica { delete } => {
+                Writer::Replica(Box::new(Replica::new(&stored, &key_columns(&stored), delete, false)))
+            }
         };
         Ok(Self { key: key_columns(&stored), stored, bindings: Vec::new(), writer })
     }
 
     /// Creates the table for rows of `schema`, and writes it down.
-    pub(crate) fn create(session: &Session, schema: &RowSchema, notices: &mut Vec<SinkNotice>) -> Result<Self> {
+    pub(crate) fn create(
+        session: &Session,
+        schema: &RowSchema,
+        notices: &mut Vec<SinkNotice>,
+    ) -> Result<Self> {
         let layout = session.config.layout;
         let (base, first_choice) = choose_name(session, &schema.table)?;
         let mut stored = StoredTable {
@@ -72,7 +78,9 @@ impl Table {
         stored.shape.bind(&Arc::new(schema.clone()), session.rules(), &HashSet::new())?;
         stored.initial = stored.shape.columns.len();
         let source = schema.table.qualified();
-        session.run(&ddl::create(&session.config, &stored), || format!("creating table {} for {source}", stored.name))?;
+        session.run(&ddl::create(&session.config, &stored), || {
+            format!("creating table {} for {source}", stored.name)
+        })?;
         session.catalog.register(&session.connection, &stored)?;
         session.catalog.put_columns(&session.connection, &stored.name, &stored.shape)?;
         let writer = match layout {
@@ -86,7 +94,9 @@ impl Table {
                 let [source, transaction] = shapes;
                 Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
             }
-            Layout::Replica { delete } => Writer::Replica(Box::new(Replica::new(&stored, delete, true))),
+            Layout::Replica { delete } => {
+                Writer::Replica(Box::new(Replica::new(&stored, &key_columns(&stored), delete, true)))
+            }
         };
         if base != first_choice {
             notices.push(notice(
@@ -105,7 +115,10 @@ impl Table {
                 Layout::Changelog => "no key in its rows",
                 Layout::Replica { .. } => "no replica",
             };
-            notices.push(notice("no_key", format!("table {source} has no key, hence {missing}; set one in the config")));
+            notices.push(notice(
+                "no_key",
+                format!("table {source} has no key, hence {missing}; set one in the config"),
+            ));
         }
         Ok(table)
     }
@@ -144,7 +157,12 @@ impl Table {
         Ok((self.bindings.len() - 1, changes))
     }
 
-    fn change_key(&mut self, session: &Session, key: Vec<String>, notices: &mut Vec<SinkNotice>) -> Result<()> {
+    fn change_key(
+        &mut self,
+        session: &Session,
+        key: Vec<String>,
+        notices: &mut Vec<SinkNotice>,
+    ) -> Result<()> {
         self.flush(session)?;
         let text = format!("the key of {} is now ({})", self.stored.source, key.join(", "));
         notices.push(notice("key_changed", text));
@@ -179,7 +197,12 @@ impl Table {
             Change::Widen { column, from } => (*column, "widen", Some(from)),
             Change::Known { column } => {
                 let column_now = &self.stored.shape.columns[*column];
-                return session.catalog.put_column(&session.connection, &self.stored.name, *column, column_now);
+                return session.catalog.put_column(
+                    &session.connection,
+                    &self.stored.name,
+                    *column,
+                    column_now,
+                );
             }
         };
         let column = &self.stored.shape.columns[position];
@@ -207,7 +230,10 @@ impl Table {
         if *column.name == *column.source {
             return Ok(());
         }
-        let text = format!("table {}: the source's column {:?} is called {:?}", self.stored.name, column.source, column.name);
+        let text = format!(
+            "table {}: the source's column {:?} is called {:?}",
+            self.stored.name, column.source, column.name
+        );
         notices.push(notice("column_renamed", text));
         match ddl::comment(&session.config, &self.stored, position) {
             Some(sql) => session.run(&sql, || format!("commenting on column {}", column.name)),
@@ -233,14 +259,17 @@ impl Table {
         let binding = &self.bindings[binding];
         match &mut self.writer {
             Writer::History(history) => {
-                if let Err(trouble) = history.push(&self.stored, &self.key, binding, &judged.event, session.mark) {
+                if let Err(trouble) =
+                    history.push(&self.stored, &self.key, binding, &judged.event, session.mark)
+                {
                     return Ok(Err(trouble));
                 }
                 if history.chunk_is_full() {
                     history.end_chunk(&session.connection, place(session, &self.stored))?;
                 }
                 if judged.event.row.has_unchanged() {
-                    let names: Vec<_> = rows::unchanged(&self.stored.shape, binding, &judged.event.row).collect();
+                    let names: Vec<_> =
+                        rows::unchanged(&self.stored.shape, binding, &judged.event.row).collect();
                     self.note_unchanged(session, &names.into_iter().map(str::to_owned).collect::<Vec<_>>())?;
                 }
             }
@@ -260,7 +289,7 @@ impl Table {
             }
             Writer::Replica(replica) => {
                 let (event, row) = (&judged.event, judged.current_row());
-                return replica.push(session, &self.stored, &self.key, binding, event, row);
+                return replica.push(session, binding, event, row);
             }
         }
         Ok(Ok(Taken::Written))
@@ -269,7 +298,8 @@ impl Table {
     /// Remembers which columns ever came without their value: the latest view must look these up.
     fn note_unchanged(&mut self, session: &Session, names: &[String]) -> Result<()> {
         let fresh = |c: &crate::shape::TargetColumn| !c.unchanged && names.contains(&c.name);
-        let fresh: Vec<_> = (0..self.stored.shape.columns.len()).filter(|&i| fresh(&self.stored.shape.columns[i])).collect();
+        let fresh: Vec<_> =
+            (0..self.stored.shape.columns.len()).filter(|&i| fresh(&self.stored.shape.columns[i])).collect();
         for &position in &fresh {
             self.stored.shape.columns[position].unchanged = true;
             let column = &self.stored.shape.columns[position];
@@ -281,7 +311,7 @@ impl Table {
     /// Takes late values for an earlier event; only replicas do.
     pub(crate) fn patch(&mut self, binding: usize, patch: &Patch) -> Result<(), Trouble> {
         match &mut self.writer {
-            Writer::Replica(replica) => replica.patch(&self.stored, &self.bindings[binding], patch),
+            Writer::Replica(replica) => replica.patch(&self.bindings[binding], patch),
             Writer::History(_) | Writer::Changelog(_) => Ok(()),
         }
     }
@@ -293,7 +323,7 @@ impl Table {
             Writer::History(history) => history.flush(&session.connection, place),
             Writer::Changelog(changelog) => changelog.flush(&session.connection, place),
             Writer::Replica(replica) => {
-                replica.apply(session, &self.stored, &self.key)?;
+                replica.apply(session)?;
                 self.stored.truncated = replica.truncated();
                 Ok(())
             }
@@ -308,7 +338,7 @@ impl Table {
                 let shapes = (changelog.source.shape.clone(), changelog.transaction.shape.clone());
                 **changelog = Changelog::new(&self.stored, shapes.0, shapes.1);
             }
-            Writer::Replica(replica) => replica.reshape(&self.stored),
+            Writer::Replica(replica) => replica.reshape(&self.stored, &self.key),
         }
     }
 
@@ -330,12 +360,21 @@ impl Table {
         session.run(&ddl::alter_structs(&session.config, &self.stored, &[column], shape), || {
             format!("altering column {column} of table {}", self.stored.name)
         })?;
-        session.catalog.put_columns(&session.connection, &ddl::object_key(&self.stored.name, object), shape)?;
+        session.catalog.put_columns(
+            &session.connection,
+            &ddl::object_key(&self.stored.name, object),
+            shape,
+        )?;
         for change in changes {
-            let (Change::Add { column: field } | Change::Widen { column: field, .. } | Change::Known { column: field }) = change;
+            let (Change::Add { column: field }
+            | Change::Widen { column: field, .. }
+            | Change::Known { column: field }) = change;
             let field = &shape.columns[*field];
             let name = format!("{column}.{}", field.name);
-            let (to, from) = (sql_type(&field.ty), if let Change::Widen { from, .. } = change { Some(sql_type(from)) } else { None });
+            let (to, from) = (
+                sql_type(&field.ty),
+                if let Change::Widen { from, .. } = change { Some(sql_type(from)) } else { None },
+            );
             let change = if from.is_some() { "widen" } else { "add" };
             notices.push(notice("column_added", format!("table {}: {name} is now {to}", self.stored.name)));
             let logged = SchemaChange { table: &self.stored.name, column: &name, change, from, to };
@@ -378,15 +417,24 @@ impl Table {
                     Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
                     Misfit::WrongType => ("type_mismatch", "the value is not of"),
                 };
-                Cause::new(code, format!("column {} of {table}: {what} {}", column.source, sql_type(&column.ty)))
+                Cause::new(
+                    code,
+                    format!("column {} of {table}: {what} {}", column.source, sql_type(&column.ty)),
+                )
             }
-            Trouble::Mended => Cause::new("not_written", format!("table {table} changed while the row was written")),
-            Trouble::Untyped { source } => {
-                Cause::new("type_unknown", format!("column {} of {table} has a value of no known type", named(source)))
+            Trouble::Mended => {
+                Cause::new("not_written", format!("table {table} changed while the row was written"))
             }
+            Trouble::Untyped { source } => Cause::new(
+                "type_unknown",
+                format!("column {} of {table} has a value of no known type", named(source)),
+            ),
             Trouble::Refused { source } => Cause::new(
                 "type_changed",
-                format!("column {} of {table} changed its type, and `on_type_change` says `dead-letter`", named(source)),
+                format!(
+                    "column {} of {table} changed its type, and `on_type_change` says `dead-letter`",
+                    named(source)
+                ),
             ),
         }
     }
@@ -401,7 +449,11 @@ fn place<'a>(session: &'a Session, stored: &'a StoredTable) -> Place<'a> {
 /// The columns that hold the key: all columns that a type change made for a key column belong to it too.
 fn key_columns(stored: &StoredTable) -> Vec<usize> {
     let columns = stored.shape.columns.iter().enumerate();
-    stored.key.iter().flat_map(|k| columns.clone().filter(move |(_, c)| *c.source == **k).map(|(i, _)| i)).collect()
+    stored
+        .key
+        .iter()
+        .flat_map(|k| columns.clone().filter(move |(_, c)| *c.source == **k).map(|(i, _)| i))
+        .collect()
 }
 
 /// The base of the table's names, and what it would have been called if nothing were in the way.

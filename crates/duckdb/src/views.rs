@@ -90,7 +90,12 @@ impl View<'_> {
         let unchanged: Vec<_> = self.table.shape.columns.iter().filter(|c| c.unchanged).collect();
         let mut sql = String::new();
         let recursive = if unchanged.is_empty() { "" } else { "RECURSIVE " };
-        let _ = write!(sql, "WITH {recursive}__history AS (\n{}\n),\n__newest AS (\n{}\n)", self.history(), self.newest());
+        let _ = write!(
+            sql,
+            "WITH {recursive}__history AS (\n{}\n),\n__newest AS (\n{}\n)",
+            self.history(),
+            self.newest()
+        );
         if !unchanged.is_empty() {
             sql += &self.lives();
             unchanged.iter().enumerate().for_each(|(i, column)| sql += &self.filled(i, column));
@@ -113,7 +118,8 @@ impl View<'_> {
             self.key.same("h", "n")
         );
         for i in 0..unchanged.len() {
-            let _ = write!(sql, "\nLEFT JOIN __filled_{i} AS f{i} ON {}", self.same_names("h", &format!("f{i}")));
+            let _ =
+                write!(sql, "\nLEFT JOIN __filled_{i} AS f{i} ON {}", self.same_names("h", &format!("f{i}")));
         }
         let _ = write!(sql, "\nWHERE h.__op <> 'd'\n  AND h.__order >= {}", self.truncated());
         sql
@@ -178,7 +184,7 @@ __moves AS (
   SELECT m.*, {old_as}
   FROM __moved AS m
 ),
--- From each newest row that lacks a value, back through its key changes.
+-- From each newest row that lacks a value, back through its key changes. Of an old key, what is below the change counts.
 __lives AS (
   SELECT {key_as}, {key_h}, h.__order AS __upper, 0 AS __depth
   FROM __history AS h
@@ -187,14 +193,16 @@ __lives AS (
   UNION ALL
   SELECT {names_l}, {old_m}, m.__order, l.__depth + 1
   FROM __lives AS l
-  JOIN __moves AS m ON {same_lm} AND m.__order <= l.__upper AND (m.__end IS NULL OR m.__end > l.__upper)
-  WHERE l.__depth < 64 AND (l.__depth = 0 OR m.__order < l.__upper)
+  JOIN __moves AS m ON {same_lm} AND (m.__order < l.__upper OR l.__depth = 0 AND m.__order = l.__upper)
+    AND (m.__end IS NULL OR m.__end > l.__upper OR l.__depth > 0 AND m.__end = l.__upper)
+  WHERE l.__depth < 64
 ),
 -- Where each of these lives began.
 __spans AS (
   SELECT {names_o}, {key_o}, o.__upper, o.__depth, COALESCE(max(e.__order), '') AS __lower
   FROM __lives AS o
-  LEFT JOIN __history AS e ON {same_oe} AND e.__op IN ('c', 'r', 'd') AND e.__order <= o.__upper
+  LEFT JOIN __history AS e ON {same_oe} AND e.__op IN ('c', 'r', 'd')
+    AND (e.__order < o.__upper OR o.__depth = 0 AND e.__order = o.__upper)
   GROUP BY {names_o}, {key_o}, o.__upper, o.__depth
 )",
             same_he = self.key.same("h", "e"),
@@ -211,7 +219,12 @@ __spans AS (
 
     fn old_as_names(&self) -> String {
         let values = self.key.old_values();
-        values.iter().enumerate().map(|(i, value)| format!("{value} AS __old_{i}")).collect::<Vec<_>>().join(", ")
+        values
+            .iter()
+            .enumerate()
+            .map(|(i, value)| format!("{value} AS __old_{i}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// For each key the last value of a column that one of its lives carried.

@@ -18,7 +18,8 @@ fn history_and_latest_state() {
     // A late event and a delete.
     world.epoch(vec![of(Op::Update, 3, 1, Value::Text("late")), of(Op::Delete, 5, 2, Value::Null)]);
     assert_eq!(
-        world.rows("SELECT id, status, __op, __source_table, __lsn, __order FROM orders_raw ORDER BY __order"),
+        world
+            .rows("SELECT id, status, __op, __source_table, __lsn, __order FROM orders_raw ORDER BY __order"),
         [
             "1|new|c|public.orders|1|0000000000000000/0000000000000001/0000000000000001",
             "2|new|c|public.orders|2|0000000000000000/0000000000000002/0000000000000002",

@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use millstream_core::sink::{SinkNotice, WriteReport};
 use millstream_core::{
-    Column, CommitToken, Epoch, Event, EventId, Facts, Incarnation, Judged, Key, Op, Order, Output, OutputBatch,
-    PartitionId, Patch, Position, RecordBatch, Result, Row, RowBuilder, RowSchema, Sink, TableName, Type, Value,
+    Column, CommitToken, Epoch, Event, EventId, Facts, Incarnation, Judged, Key, Op, Order, Output,
+    OutputBatch, PartitionId, Position, RecordBatch, Result, Row, RowBuilder, RowSchema, Sink, TableName,
+    Type, Value,
 };
 use millstream_duckdb::{Answer, DuckConfig, DuckSink, Layout, query};
 use tempfile::TempDir;
@@ -26,7 +27,12 @@ pub(crate) fn schema(table: &str, keys: usize, columns: &[(&str, Type)]) -> Arc<
     schema_with(TableName::new("shop", "public", table), keys, columns, false)
 }
 
-pub(crate) fn schema_with(table: TableName, keys: usize, columns: &[(&str, Type)], guessed: bool) -> Arc<RowSchema> {
+pub(crate) fn schema_with(
+    table: TableName,
+    keys: usize,
+    columns: &[(&str, Type)],
+    guessed: bool,
+) -> Arc<RowSchema> {
     let column =
         |(name, ty): &(&str, Type)| Column { name: (*name).into(), ty: ty.clone(), nullable: true, guessed };
     Arc::new(RowSchema {
@@ -123,10 +129,6 @@ impl World {
 
     pub(crate) fn write_outputs(&mut self, outputs: Vec<Output>) -> WriteReport {
         now(self.sink.write(&batch(outputs))).unwrap()
-    }
-
-    pub(crate) fn patch(&mut self, patch: Patch) {
-        self.write_outputs(vec![Output::Patch(patch)]);
     }
 
     pub(crate) fn prepare(&mut self) -> Option<CommitToken> {

@@ -1,0 +1,184 @@
+//! The latest view: ranking, truncates, and values that events did not carry.
+
+use std::sync::Arc;
+
+use millstream_core::{Judged, Key, Op, RowSchema, Type, Value};
+use millstream_duckdb::{Layout, views};
+
+use crate::world::{World, event, schema};
+
+fn docs() -> Arc<RowSchema> {
+    schema(
+        "docs",
+        1,
+        &[("id", Type::Int64), ("title", Type::Text), ("body", Type::Text), ("note", Type::Text)],
+    )
+}
+
+fn doc(op: Op, n: u64, id: i64, title: &str, body: Value<'_>) -> Judged {
+    event(&docs(), op, n, &[Value::Int(id), Value::Text(title), body, Value::Null])
+}
+
+fn moved(mut judged: Judged, from: i64) -> Judged {
+    judged.event.old_key = Some(Key::from_values([Value::Int(from)]));
+    judged
+}
+
+fn deleted(n: u64, id: i64) -> Judged {
+    event(&docs(), Op::Delete, n, &[Value::Int(id)])
+}
+
+const LATEST: &str = "SELECT id, title, body FROM docs_latest ORDER BY id";
+
+#[test]
+fn an_unchanged_value_is_the_last_one_that_came() {
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![
+        doc(Op::Create, 1, 1, "a", Value::Text("first")),
+        doc(Op::Update, 2, 1, "b", Value::Text("second")),
+        doc(Op::Update, 4, 1, "d", Value::Unchanged),
+        doc(Op::Update, 3, 1, "c", Value::Unchanged),
+        // The value before is NULL, which is a value.
+        doc(Op::Create, 5, 2, "a", Value::Text("gone")),
+        doc(Op::Update, 6, 2, "b", Value::Null),
+        doc(Op::Update, 7, 2, "c", Value::Unchanged),
+        // Nothing is known of it.
+        doc(Op::Update, 8, 3, "z", Value::Unchanged),
+    ]);
+    assert_eq!(world.rows(LATEST), ["1|d|second", "2|c|NULL", "3|z|NULL"]);
+    assert_eq!(world.rows("SELECT __unchanged FROM docs_raw WHERE id = 3"), ["[body]"]);
+    assert_eq!(world.rows("SELECT count(*) FROM docs_raw WHERE __unchanged IS NULL"), ["4"]);
+    // A late event that carries an older value changes nothing; one that carries a newer value does.
+    world.epoch(vec![
+        doc(Op::Update, 9, 3, "y", Value::Text("new")),
+        doc(Op::Update, 10, 3, "x", Value::Unchanged),
+    ]);
+    assert_eq!(world.rows(LATEST)[2], "3|x|new");
+}
+
+#[test]
+fn a_key_change_leads_to_the_old_keys_value() {
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![
+        doc(Op::Create, 1, 1, "a", Value::Text("large")),
+        doc(Op::Create, 2, 9, "other", Value::Text("other")),
+        // 1 becomes 2, then 3; each time the value is not carried.
+        deleted(3, 1),
+        moved(doc(Op::Create, 3, 2, "b", Value::Unchanged), 1),
+        deleted(4, 2),
+        moved(doc(Op::Create, 4, 3, "c", Value::Unchanged), 2),
+        doc(Op::Update, 5, 3, "d", Value::Unchanged),
+    ]);
+    assert_eq!(world.rows(LATEST), ["3|d|large", "9|other|other"]);
+    assert_eq!(
+        world.rows("SELECT __old_key FROM docs_raw WHERE __old_key IS NOT NULL ORDER BY __order"),
+        ["[\"1\"]", "[\"2\"]"]
+    );
+}
+
+#[test]
+fn an_earlier_life_of_the_key_is_not_looked_at() {
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![
+        // 3 lived and died before 1 became 3; the youngest row of an older life is younger than the value.
+        doc(Op::Create, 1, 1, "a", Value::Text("mine")),
+        doc(Op::Create, 2, 3, "x", Value::Text("wrong")),
+        doc(Op::Update, 3, 3, "x", Value::Text("wrong too")),
+        deleted(4, 3),
+        deleted(5, 1),
+        moved(doc(Op::Create, 5, 3, "b", Value::Unchanged), 1),
+        // And 1 lives anew, in which 3 has no part.
+        doc(Op::Create, 6, 1, "new", Value::Text("new")),
+        doc(Op::Update, 7, 1, "newer", Value::Unchanged),
+    ]);
+    assert_eq!(world.rows(LATEST), ["1|newer|new", "3|b|mine"]);
+}
+
+#[test]
+fn swapped_keys_find_their_own_values() {
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![
+        doc(Op::Create, 1, 1, "one", Value::Text("body of one")),
+        doc(Op::Create, 2, 2, "two", Value::Text("body of two")),
+        // 1 → 3, 2 → 1, 3 → 2.
+        deleted(3, 1),
+        moved(doc(Op::Create, 3, 3, "one", Value::Unchanged), 1),
+        deleted(4, 2),
+        moved(doc(Op::Create, 4, 1, "two", Value::Unchanged), 2),
+        deleted(5, 3),
+        moved(doc(Op::Create, 5, 2, "one", Value::Unchanged), 3),
+    ]);
+    assert_eq!(world.rows(LATEST), ["1|two|body of two", "2|one|body of one"]);
+}
+
+#[test]
+fn keys_of_other_types_lead_back_too() {
+    let mut world = World::new(Layout::Append);
+    let types = [
+        ("k1", Type::Text),
+        ("k2", Type::Bytes),
+        ("k3", Type::Timestamp),
+        ("k4", Type::Decimal { precision: 10, scale: 2 }),
+        ("k5", Type::Date),
+        ("body", Type::Text),
+    ];
+    let wide = schema("wide", 5, &types);
+    let key = |text| {
+        let money = Value::Decimal { unscaled: 150, scale: 2 };
+        [Value::Text(text), Value::Bytes(&[0, 255]), Value::Timestamp(1_500_000), money, Value::Date(3)]
+    };
+    let of = |op, n, text, body| event(&wide, op, n, &[&key(text)[..], &[body]].concat());
+    let mut create = of(Op::Create, 2, "b", Value::Unchanged);
+    create.event.old_key = Some(Key::from_values(key("a \"quoted\" ' \u{1}ü")));
+    world.epoch(vec![of(Op::Create, 1, "a \"quoted\" ' \u{1}ü", Value::Text("large")), create]);
+    assert_eq!(world.rows("SELECT k1, body FROM wide_latest WHERE k1 = 'b'"), ["b|large"]);
+}
+
+#[test]
+fn a_truncate_hides_what_is_below_it() {
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![doc(Op::Create, 1, 1, "a", Value::Null), doc(Op::Create, 12, 2, "b", Value::Null)]);
+    world.epoch(vec![event(&docs(), Op::Truncate, 10, &[]), doc(Op::Create, 5, 3, "late", Value::Null)]);
+    assert_eq!(world.rows(LATEST), ["2|b|NULL"]);
+    assert_eq!(world.rows("SELECT id, __op FROM docs_raw WHERE __op = 't'"), ["NULL|t"]);
+}
+
+#[test]
+fn a_table_without_key_has_no_view_and_says_so_once() {
+    let mut world = World::new(Layout::Append);
+    let log = schema("log", 0, &[("line", Type::Text)]);
+    world.epoch(vec![
+        event(&log, Op::Create, 1, &[Value::Text("x")]),
+        event(&log, Op::Create, 1, &[Value::Text("x")]),
+    ]);
+    world.epoch(vec![event(&log, Op::Create, 1, &[Value::Text("x")])]);
+    assert_eq!(world.rows("SELECT count(*) FROM log_raw"), ["3"]);
+    assert_eq!(world.rows("SELECT count(*) FROM duckdb_views() WHERE NOT internal"), ["0"]);
+    let codes: Vec<_> = world.notices().iter().map(|n| n.code).collect();
+    assert_eq!(codes, ["no_key"]);
+}
+
+#[test]
+fn a_repeated_event_is_one_row_where_the_history_may_repeat() {
+    let mut world = World::with(Layout::Append, |config| config.history_repeats = true);
+    world.epoch(vec![doc(Op::Create, 1, 1, "a", Value::Null), doc(Op::Create, 1, 1, "a", Value::Null)]);
+    assert_eq!(world.rows(LATEST), ["1|a|NULL"]);
+}
+
+#[test]
+fn the_views_as_sql() {
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![doc(Op::Create, 1, 1, "a", Value::Null)]);
+    let plain = views(&world.config).unwrap();
+    world.epoch(vec![doc(Op::Update, 2, 1, "b", Value::Unchanged)]);
+    let World { folder, config, sink, .. } = world;
+    drop(sink);
+    // Offline, from the file.
+    let filled = views(&config).unwrap();
+    let show = |views: &[(String, String)]| {
+        views.iter().map(|(name, sql)| format!("-- {name}\n{sql}")).collect::<Vec<_>>().join("\n\n")
+    };
+    insta::assert_snapshot!("latest_plain", show(&plain));
+    insta::assert_snapshot!("latest_with_unchanged", show(&filled));
+    drop(folder);
+}
