@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Savepoint { name: String },
     /// Read-only SQL, through the process that holds the file.
     Query { sql: String, sink: Option<String>, form: Form },
+    /// The SQL of the views.
+    Views,
     /// Every event of a key.
     Explain { table: String, key: String },
     /// Replay dead letters; answers with how many are now outstanding.
@@ -152,6 +154,10 @@ async fn answer(request: Request, asked: &Arc<Asked>) -> Result<Value> {
             let plan = asked.plan.clone();
             blocking(move || Ok(json!(crate::commands::query::ask(&plan, sink.as_deref(), &sql, form)?)))
                 .await
+        }
+        Request::Views => {
+            let plan = asked.plan.clone();
+            blocking(move || crate::commands::views::list(&plan)).await
         }
         Request::Explain { table, key } => {
             let plan = asked.plan.clone();

@@ -38,7 +38,7 @@ pub(crate) struct Config {
     /// What is known about tables, by `schema.table` (MySQL: `db.table`).
     #[serde(default)]
     pub(crate) tables: BTreeMap<String, TableConfig>,
-    /// What is a duplicate.
+    /// What is a duplicate. `exact` by default.
     #[serde(default)]
     pub(crate) dedupe: DedupeConfig,
     /// When progress becomes durable, and where.
@@ -80,7 +80,7 @@ pub(crate) struct FilesConfig {
     /// A file, a folder (its `.jsonl`, `.ndjson` and `.json` files at any depth), a glob such as `in/**/*.jsonl`, or a
     /// list of these.
     pub(crate) path: OneOrMany,
-    /// What a line is.
+    /// What a line is. `value` by default.
     #[serde(default)]
     pub(crate) lines: Lines,
     /// Wait for more lines and files, or end when all are read. `false` by default.
@@ -110,7 +110,7 @@ pub(crate) enum Lines {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecodeConfig {
-    /// The form of the events.
+    /// The form of the events. `debezium` by default.
     #[serde(default)]
     pub(crate) format: Format,
     /// `decimal.handling.mode` of the connector.
@@ -410,7 +410,7 @@ pub(crate) struct DuckdbConfig {
     pub(crate) path: PathBuf,
     /// The schema in the file. `main` by default.
     pub(crate) dataset: Option<String>,
-    /// The shape in which events land.
+    /// The shape in which events land. `append` by default.
     #[serde(default)]
     pub(crate) layout: Layout,
     /// What a replica does with deleted rows. `hard` by default.

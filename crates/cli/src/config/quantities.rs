@@ -122,7 +122,7 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
         let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
-        match units.iter().find(|(size, _)| ms > 0 && ms % size == 0) {
+        match units.iter().find(|(size, _)| ms > 0 && ms.is_multiple_of(*size)) {
             Some((size, unit)) => write!(f, "{}{unit}", ms / size),
             None => write!(f, "{:?}", self.0),
         }

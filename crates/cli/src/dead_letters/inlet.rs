@@ -177,10 +177,11 @@ fn stage_of(partition: &PartitionId) -> Option<Stage> {
     STAGES.into_iter().find(|stage| stage.name() == name)
 }
 
+/// The inner source's positions, and what was replayed.
+type Split = (Vec<(PartitionId, Position)>, BTreeMap<Stage, Ranges>);
+
 /// Splits positions into the inner source's and those of dead letters.
-fn split(
-    positions: &[(PartitionId, Position)],
-) -> Result<(Vec<(PartitionId, Position)>, BTreeMap<Stage, Ranges>)> {
+fn split(positions: &[(PartitionId, Position)]) -> Result<Split> {
     let mut others = Vec::with_capacity(positions.len());
     let mut replayed = BTreeMap::new();
     for (partition, position) in positions {

@@ -1,5 +1,8 @@
 //! The command from outside: what it prints, how it ends, and what it leaves behind.
 
+// Helpers of tests are not tests in clippy's eyes.
+#![allow(clippy::unwrap_used)]
+
 mod dead_letters;
 mod messages;
 mod operation;
