@@ -17,7 +17,7 @@
 use millstream_core::Type;
 
 use crate::placeholder::Placeholder;
-use crate::scan::{Cursor, Number, ScanError};
+use crate::scan::{Cursor, Number, ScanError, leading_digits};
 
 /// The inferred kind of a column or value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +83,9 @@ impl Kind {
 /// The double of a number with fraction or exponent, if it gives the same digits back. Integer literals beyond i64 are
 /// never doubles here.
 pub(crate) fn exact_double(text: &str) -> Option<f64> {
+    if let Some(value) = short_fraction(text) {
+        return Some(value);
+    }
     if !text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         return None;
     }
@@ -111,6 +114,33 @@ pub(crate) fn exact_double(text: &str) -> Option<f64> {
         .map(char::from)
         .collect();
     (back == significant).then_some(value)
+}
+
+/// The double of a plain fraction of at most 15 digits: those always come back, and both the digits and the power of
+/// ten are doubles themselves, so that one division rounds correctly.
+#[inline]
+fn short_fraction(text: &str) -> Option<f64> {
+    const POWERS: [u64; 16] = {
+        let mut powers = [1; 16];
+        let mut i = 1;
+        while i < 16 {
+            powers[i] = powers[i - 1] * 10;
+            i += 1;
+        }
+        powers
+    };
+    let (negative, digits) = match text.as_bytes() {
+        [b'-', rest @ ..] => (true, rest),
+        all => (false, all),
+    };
+    let (whole, places) = leading_digits(digits);
+    let [b'.', fraction @ ..] = digits.get(places..)? else { return None };
+    let (parts, len) = leading_digits(fraction);
+    if len != fraction.len() || places + len > 15 {
+        return None;
+    }
+    let value = (whole * POWERS[len] + parts) as f64 / POWERS[len] as f64;
+    Some(if negative { -value } else { value })
 }
 
 /// The double of an integer, if it is exactly that.
@@ -148,6 +178,12 @@ mod tests {
             let joined = a.join(b);
             prop_assert_eq!(joined.join(b), joined, "{:?} {:?}", a, b);
             prop_assert_eq!(joined.join(a), joined, "{:?} {:?}", a, b);
+        }
+
+        #[test]
+        fn short_fractions_are_what_the_standard_library_reads(whole in 0u64..1_000_000_000, fraction in "[0-9]{1,6}", negative in any::<bool>()) {
+            let text = format!("{}{whole}.{fraction}", if negative { "-" } else { "" });
+            prop_assert_eq!(short_fraction(&text).map(f64::to_bits), text.parse::<f64>().ok().map(f64::to_bits));
         }
 
         #[test]

@@ -405,6 +405,9 @@ pub(crate) fn int(
     name: &'static str,
     flaw: &mut Option<Flaw>,
 ) -> Result<Option<i64>, ScanError> {
+    if let Some(n) = cur.plain_int() {
+        return Ok(Some(n));
+    }
     if matches!(cur.byte(), b'-' | b'0'..=b'9') {
         if let Number::Int(n) = cur.number()? {
             return Ok(Some(n));

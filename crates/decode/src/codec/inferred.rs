@@ -4,7 +4,7 @@ use millstream_core::{RowBuilder, Value};
 
 use super::{Ctx, Fail, Learned, decimal};
 use crate::inference::{Kind, exact_double, exact_integer_double};
-use crate::scan::{Cursor, Number};
+use crate::scan::{Cursor, Number, Str};
 
 const NUMERIC: decimal::DecimalCodec =
     decimal::DecimalCodec { form: decimal::DecimalForm::Text, target: decimal::Target::Numeric };
@@ -51,6 +51,14 @@ pub(crate) fn decode(
 
 #[inline]
 fn string(kind: Kind, cur: &mut Cursor<'_>, ctx: &mut Ctx, out: &mut RowBuilder) -> Result<(), Fail> {
+    // Most values are plain texts in text columns.
+    if kind == Kind::Text
+        && let Some(text) = cur.plain_string()
+    {
+        let unchanged = ctx.detect && ctx.placeholder.is_any_text(Str { raw: text, escaped: false });
+        out.push(if unchanged { Value::Unchanged } else { Value::Text(text) });
+        return Ok(());
+    }
     let start = cur.at();
     let string = cur.string()?;
     if ctx.detect && ctx.placeholder.is_any_text(string) {
@@ -68,6 +76,12 @@ fn string(kind: Kind, cur: &mut Cursor<'_>, ctx: &mut Ctx, out: &mut RowBuilder)
 
 #[inline]
 fn number(kind: Kind, cur: &mut Cursor<'_>, ctx: &mut Ctx, out: &mut RowBuilder) -> Result<(), Fail> {
+    if kind == Kind::Int64
+        && let Some(v) = cur.plain_int()
+    {
+        out.push(Value::Int(v));
+        return Ok(());
+    }
     let start = cur.at();
     let number = cur.number()?;
     match (kind, number) {

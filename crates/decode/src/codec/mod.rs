@@ -19,7 +19,7 @@ use millstream_core::{Field, RowBuilder, Type, Value};
 use crate::inference::Kind;
 use crate::options::Options;
 use crate::placeholder::Placeholder;
-use crate::scan::{Cursor, Number, ScanError};
+use crate::scan::{Cursor, Number, ScanError, Str};
 use binary::BinaryForm;
 use decimal::DecimalCodec;
 use temporal::{Temporal, Unit};
@@ -235,6 +235,11 @@ impl Codec {
 
 #[inline]
 fn text(lenient: bool, cur: &mut Cursor<'_>, ctx: &mut Ctx, out: &mut RowBuilder) -> Result<(), Fail> {
+    if let Some(text) = cur.plain_string() {
+        let unchanged = ctx.detect && ctx.placeholder.is_text(Str { raw: text, escaped: false });
+        out.push(if unchanged { Value::Unchanged } else { Value::Text(text) });
+        return Ok(());
+    }
     if cur.byte() == b'"' {
         let string = cur.string()?;
         if ctx.detect && ctx.placeholder.is_text(string) {
@@ -261,6 +266,10 @@ fn text(lenient: bool, cur: &mut Cursor<'_>, ctx: &mut Ctx, out: &mut RowBuilder
 #[inline]
 fn int(cur: &mut Cursor<'_>, out: &mut RowBuilder) -> Result<(), Fail> {
     const WHAT: &str = "an integer of 64 bits";
+    if let Some(v) = cur.plain_int() {
+        out.push(Value::Int(v));
+        return Ok(());
+    }
     let value = match cur.byte() {
         b'-' | b'0'..=b'9' => match cur.number()? {
             Number::Int(v) => Some(v),
