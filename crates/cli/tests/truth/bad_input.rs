@@ -94,7 +94,7 @@ fn bad_lines(model: &Json, number: usize) -> Vec<Bad> {
         (with("/after/order_date", json!({ "year": 2024 })), "validate", "wrong_type"),
         (with("/after/total_amount", "§".into()), "validate", "invalid_value"),
         (number_at("/source/lsn", "123456789012345678901234567890"), "validate", "wrong_type"),
-        (number_at("/after/order_id", "1e400"), "validate", "out_of_range"),
+        (number_at("/after/order_id", "1e400"), "validate", "wrong_type"),
         (format!("[{number}]").into_bytes(), "validate", "not_an_object"),
         (format!("\"{number}\"").into_bytes(), "validate", "not_an_object"),
         (text.replacen("\"op\":", "\"op\":\"u\",\"op\":", 1).into_bytes(), "validate", "duplicate_field"),

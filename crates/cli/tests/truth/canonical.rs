@@ -122,10 +122,16 @@ fn read_text(kind: Kind, ty: &str, text: &str, value: &Json) -> Option<String> {
 
 /// The canonical text of a written value, where `ty` is the declared type of its column.
 pub(crate) fn got(ty: &str, mysql: bool, value: &Cell) -> String {
-    if let Some(element) = ty.strip_suffix("[]")
-        && let Cell::List(items) = value
-    {
-        return list(items.iter().map(|item| got(element, mysql, item)));
+    if let Some(element) = ty.strip_suffix("[]") {
+        match value {
+            Cell::List(items) => return list(items.iter().map(|item| got(element, mysql, item))),
+            // Arrays of JSON are one JSON value.
+            Cell::Json(text) if Kind::of(element, mysql) == Kind::Json => {
+                let items: Vec<Json> = serde_json::from_str(text).unwrap_or_default();
+                return list(items.iter().map(|item| expected(element, mysql, item)));
+            }
+            _ => {}
+        }
     }
     match (Kind::of(ty, mysql), value) {
         (_, Cell::Null) => "NULL".to_owned(),
@@ -135,6 +141,8 @@ pub(crate) fn got(ty: &str, mysql: bool, value: &Cell) -> String {
         (Kind::Double, Cell::Double(v)) => double(*v),
         (_, Cell::Bool(v)) => format!("bool {v}"),
         (Kind::Text, Cell::Text(v)) => format!("text {v}"),
+        // Types that the connector does not know come as the bytes of their text.
+        (Kind::Text, Cell::Bytes(v)) => format!("text {}", String::from_utf8_lossy(v)),
         (Kind::Bytes, Cell::Bytes(v)) => format!("bytes {}", hex(v)),
         (Kind::Bits(length), Cell::Bytes(v)) if v.len() == length.div_ceil(8) => {
             let all: String = v.iter().map(|b| format!("{b:08b}")).collect();
@@ -197,7 +205,10 @@ fn list(items: impl Iterator<Item = String>) -> String {
 }
 
 fn number_text(text: &str) -> String {
-    number::normal(text).map_or_else(|| format!("text {text}"), |n| format!("number {n}"))
+    match text {
+        "NaN" | "Infinity" | "-Infinity" => format!("number {text}"),
+        _ => number::normal(text).map_or_else(|| format!("text {text}"), |n| format!("number {n}")),
+    }
 }
 
 fn real(v: f32) -> String {

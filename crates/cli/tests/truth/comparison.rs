@@ -102,7 +102,9 @@ pub(crate) fn current(connection: &Connection, view: View, table: &str) -> Optio
             format!("(SELECT * FROM {dataset}.{} WHERE NOT _metadata_deleted)", quote(&target.name))
         }
         View::Hard => format!("{dataset}.{}", quote(&target.name)),
-        View::Latest => format!("{dataset}.{}", quote(target.view.as_deref()?)),
+        View::Latest => {
+            format!("{dataset}.{}", quote(target.view.as_deref().filter(|name| exists(connection, name))?))
+        }
     };
     let relation = Relation::read(connection, &from);
     let place = |name: &String| relation.columns.iter().position(|(n, _)| n == name);
@@ -118,6 +120,12 @@ pub(crate) fn current(connection: &Connection, view: View, table: &str) -> Optio
         places.iter().map(|(source, at)| ((*source).clone(), value(at))).collect()
     };
     Some(Current { rows: relation.rows.iter().map(row).collect() })
+}
+
+/// The name of a latest view is kept even where there is none, the table having no key.
+fn exists(connection: &Connection, view: &str) -> bool {
+    let sql = "SELECT count(*) > 0 FROM duckdb_views() WHERE view_name = ?";
+    connection.query_row(sql, [view], |row| row.get(0)).unwrap()
 }
 
 /// All differences between what `view` shows and the final rows of the variant's scenario, for tables with a key.

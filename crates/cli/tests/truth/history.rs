@@ -27,7 +27,8 @@ fn held(connection: &Connection, mysql: bool) -> BTreeMap<(String, Id), usize> {
             let read = if op == "r" { "read" } else { "change" };
             let id = match sections[..] {
                 [_, file, position, row] if mysql => format!("{file}:{position}:{row} {read}"),
-                [_, _, lsn] => format!("{lsn} {read}"),
+                // A read sorts just below a change at its own position.
+                [_, _, lsn] => format!("{} {read}", lsn + u64::from(op == "r")),
                 _ => format!("unknown order {order}"),
             };
             *all.entry((table.clone(), id)).or_insert(0) += 1;

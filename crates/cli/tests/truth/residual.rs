@@ -20,7 +20,7 @@ struct Entry {
     variants: Vec<String>,
     views: Vec<String>,
     table: String,
-    column: String,
+    columns: Vec<String>,
     /// Keys in final rows; `*`: at least one key, in each variant and view.
     keys: Vec<String>,
     cause: String,
@@ -54,7 +54,7 @@ impl Residuals {
                     list(views)
                 },
                 table: table.to_owned(),
-                column: column.to_owned(),
+                columns: list(column),
                 keys: list(keys),
                 cause: cause.to_owned(),
             }
@@ -73,16 +73,16 @@ impl Residuals {
             .filter(|e| e.views.iter().any(|v| v == view.name()))
             .collect();
         let mut report = Report::default();
-        let mut used: BTreeSet<(usize, String)> = BTreeSet::new();
+        let mut used: BTreeSet<(usize, String, String)> = BTreeSet::new();
         for difference in found {
-            let fits = |e: &&&Entry| e.table == difference.table && e.column == difference.column;
+            let fits = |e: &&&Entry| e.table == difference.table && e.columns.contains(&difference.column);
             let named = |e: &&Entry| e.keys.iter().any(|k| *k == difference.key || k == "*");
             let Some(entry) = entries.iter().filter(fits).find(|e| named(e)) else {
                 report.unlisted.push((variant.name.to_owned(), view, difference.clone()));
                 continue;
             };
             let key = if entry.keys.contains(&"*".to_owned()) { "*" } else { &difference.key };
-            used.insert((entry.line, key.to_owned()));
+            used.insert((entry.line, difference.column.clone(), key.to_owned()));
             let code = entry.cause.split(':').next().unwrap_or_default();
             let declared = declared::table(variant.scenario, &difference.table);
             if let Err(reason) = cause::verify(code, difference, &declared, variant) {
@@ -95,14 +95,17 @@ impl Residuals {
             }
         }
         for entry in entries {
-            for key in entry.keys.iter().filter(|key| !used.contains(&(entry.line, (*key).clone()))) {
+            let cases =
+                entry.columns.iter().flat_map(|column| entry.keys.iter().map(move |key| (column, key)));
+            for (column, key) in
+                cases.filter(|(c, k)| !used.contains(&(entry.line, (*c).clone(), (*k).clone())))
+            {
                 report.vanished.push(format!(
-                    "residuals.tsv:{}: {} {}: {} {} of key {key} is now right",
+                    "residuals.tsv:{}: {} {}: {} {column} of key {key} is now right",
                     entry.line,
                     variant.label(),
                     view.name(),
-                    entry.table,
-                    entry.column
+                    entry.table
                 ));
             }
         }
