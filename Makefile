@@ -16,8 +16,8 @@ help:
 	@echo "make bench   measure speed and memory"
 	@echo "make fuzz    fuzz every decoder and the checkpoint's bytes, 60 s each"
 
-demo: build
-	target/release/millstream demo
+demo: duckdb
+	$(CARGO) run -q --release --locked -p millstream $(features) -- demo
 
 build: duckdb
 	$(CARGO) build --release --locked -p millstream $(features)
