@@ -10,7 +10,7 @@ use crate::connect_schema::ColumnFact;
 use crate::envelope::Flaw;
 use crate::key::key_of;
 use crate::options::Options;
-use crate::plan::{RowField, Shape, find};
+use crate::plan::{COLUMNS_MAX, RowField, Shape, find};
 use crate::table::{ShapeError, Tables};
 
 /// One change, taken apart.
@@ -77,6 +77,10 @@ impl Bench {
     }
 }
 
+/// Times that one record's values may widen columns, each of which reads the row anew. A new table's columns are learned
+/// together and count once.
+const WIDENINGS_MAX: usize = 1_000;
+
 /// Reads a change, widening columns as its values demand.
 pub(crate) fn assemble(
     change: &Change<'_, '_>,
@@ -86,12 +90,17 @@ pub(crate) fn assemble(
 ) -> Result<Parts, Flaw> {
     let table = tables.get_mut(change.table).ok_or_else(|| Flaw::new("internal", "the table is unknown"))?;
     let configured = table.key.clone();
+    // What follows compares names of images and key with each other.
+    let widest = change.before.iter().flatten().count().max(change.image.len());
+    if widest > COLUMNS_MAX {
+        return Err(shape_flaw(ShapeError::TooMany));
+    }
     let keys: Vec<Cow<'_, str>> = match configured {
         Some(_) => Vec::new(),
         None => change.key.iter().map(|f| f.name.decode()).collect(),
     };
     let extra = extra_columns(change, &keys);
-    loop {
+    for _ in 0..WIDENINGS_MAX {
         let shape = table
             .shape(change.table, change.facts, &change.image, &extra, &keys, options)
             .map_err(shape_flaw)?;
@@ -121,6 +130,8 @@ pub(crate) fn assemble(
             Err(fail) => return Err(value_flaw(fail, &shape, bench.ctx.column)),
         }
     }
+    // What was learned stays, so that the record may pass when it is replayed.
+    Err(Flaw::new("too_large", "the row's values widen more columns than one record may"))
 }
 
 /// Columns that the row's own image lacks: of the kept before-image, then of the key.

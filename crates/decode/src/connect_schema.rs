@@ -9,9 +9,14 @@ use crate::codec::Codec;
 use crate::codec::binary::BinaryForm;
 use crate::codec::decimal::{DecimalCodec, DecimalForm, Target as DecimalTarget};
 use crate::codec::temporal::{Target, Temporal, Unit};
+use crate::plan::COLUMNS_MAX;
 
 /// Deepest nesting of arrays and structs followed; deeper ones are read as JSON.
 const DEPTH_MAX: u32 = 16;
+/// Longer schemas are not read: ten thousand columns need a quarter of it.
+const BYTES_MAX: usize = 16 << 20;
+/// Structs of more fields are read as JSON.
+const FIELDS_MAX: usize = 1_000;
 /// Largest scale that a column's type has; beyond it lie only the artefacts of PostgreSQL's negative scales (2046).
 pub(crate) const SCALE_MAX: u16 = 1_000;
 
@@ -35,8 +40,11 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Reads a schema; a text that is no struct schema gives no facts.
+    /// Reads a schema; a text that is no struct schema, or a huge one, gives no facts.
     pub(crate) fn parse(text: &str) -> Self {
+        if text.len() > BYTES_MAX {
+            return Self::default();
+        }
         let Ok(schema) = serde_json::from_str::<Json>(text) else {
             return Self::default();
         };
@@ -62,6 +70,7 @@ fn fields_of(schema: &Json) -> &[Json] {
 fn columns(fields: &[Json]) -> Vec<ColumnFact> {
     fields
         .iter()
+        .take(COLUMNS_MAX)
         .filter_map(|field| {
             Some(ColumnFact {
                 name: field.get("field")?.as_str()?.into(),
@@ -108,7 +117,7 @@ fn codec(schema: &Json, depth: u32) -> Codec {
             let items = schema.get("items").unwrap_or(&Json::Null);
             Codec::List(Box::new(codec(items, depth + 1)))
         }
-        "struct" if depth < DEPTH_MAX => Codec::Struct(
+        "struct" if depth < DEPTH_MAX && fields_of(schema).len() <= FIELDS_MAX => Codec::Struct(
             fields_of(schema)
                 .iter()
                 .filter_map(|field| Some((field.get("field")?.as_str()?.into(), codec(field, depth + 1))))

@@ -30,6 +30,9 @@ impl Flaw {
     }
 }
 
+/// Unknown members that an envelope or source may have.
+const UNKNOWN_MAX: usize = 10_000;
+
 /// Names seen in one object: known ones by bit, unknown ones by text.
 #[derive(Debug, Default)]
 pub(crate) struct Members<'a> {
@@ -51,6 +54,12 @@ impl<'a> Members<'a> {
     /// Takes in an unknown name, which is not repeated in the text: it may be anything.
     #[cold]
     pub(crate) fn unknown(&mut self, name: Cow<'a, str>, place: &str, flaw: &mut Option<Flaw>) {
+        if self.many.as_ref().is_some_and(|many| many.len() > UNKNOWN_MAX) {
+            Flaw::note(flaw, || {
+                Flaw::new("too_large", format!("{place} has more than 10 000 unknown fields"))
+            });
+            return;
+        }
         let twice = if self.few.len() < 16 {
             let twice = self.few.contains(&name);
             self.few.push(name);

@@ -381,7 +381,7 @@ impl Flat {
             id: place.id,
             row: parts.row,
             before: None,
-            full_before: full,
+            full_before: full || (op == Op::Delete && keyless),
             facts: Facts {
                 ts_ms: source.ts_ms,
                 ts_us: source.ts_us.or(source.ts_ms.map(|ms| ms.saturating_mul(1_000))),

@@ -6,6 +6,9 @@ use crate::codec::{Ctx, Fail};
 use crate::plan::{RowField, Shape, fields, find};
 use crate::scan::Cursor;
 
+/// Most columns of a key.
+const COLUMNS_MAX: usize = 256;
+
 /// The members of a key's JSON object, unwrapped; empty where there is no key: no bytes, not UTF-8, not JSON, not an
 /// object. (Brokers publish keyless rows under a made-up key such as `default`.)
 pub(crate) fn key_fields(bytes: Option<&[u8]>) -> Vec<RowField<'_>> {
@@ -16,10 +19,12 @@ pub(crate) fn key_fields(bytes: Option<&[u8]>) -> Vec<RowField<'_>> {
     if cur.byte() != b'{' {
         return Vec::new();
     }
-    match fields(&mut cur) {
+    let members = match fields(&mut cur) {
         Ok(outer) if cur.end().is_ok() => unwrap(outer),
-        _ => Vec::new(),
-    }
+        _ => return Vec::new(),
+    };
+    // Databases allow 32 columns or fewer.
+    if members.len() > COLUMNS_MAX { Vec::new() } else { members }
 }
 
 /// The members of the payload where the object is a schema and a payload, else the object's own. A table may have

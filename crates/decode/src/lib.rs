@@ -22,10 +22,25 @@
 //! | `invalid_value` | validate | a value's text is not what its type needs: base64, digits, ISO 8601, JSON |
 //! | `out_of_range` | validate | a date or time that warehouses cannot hold, under that policy |
 //! | `not_finite` | validate | NaN or an infinity in a decimal, under that policy |
-//! | `too_large` | validate | more than 10 000 columns, or numbers whose plain digits would be beyond reason |
+//! | `too_large` | validate | more than 10 000 columns or unknown members, numbers whose plain digits would be beyond reason, values that widen more than 1 000 columns one by one |
 //! | `internal` | validate | a bug in the decoder, which the record showed |
 //!
 //! Broken frames keep the code that their source gave them.
+//!
+//! # Decisions
+//!
+//! - Bit strings are big-endian bytes of their declared length, whatever order and padding the connector used.
+//! - MySQL's TIME is a time of day until a value lies outside a day; then the column becomes text (`-838:59:59`). A
+//!   hint of type text has it so from the start.
+//! - A decimal beyond its column's declared precision or scale makes the column unbounded; it is not rounded.
+//! - Inferred numbers are never rounded: a column of doubles that meets digits which no double has becomes text, and a
+//!   numeric column takes fractions as they are.
+//! - Under REPLICA IDENTITY FULL, MySQL, or where an update shows its before-image, a text equal to the placeholder is a
+//!   value.
+//! - A flattened event's order is (incarnation, LSN, LSN), and its `p` counts as known.
+//! - Incremental snapshot reads of MySQL that name no binlog file sort below all changes.
+//! - A record of a table without type facts teaches its columns' types; nothing is learned from values that a delete
+//!   under a partial replica identity invents.
 //!
 //! # Notices
 //!

@@ -59,14 +59,17 @@ impl<'a> RowField<'a> {
     }
 }
 
-/// The members of the object at the cursor, which is passed.
+/// The members of the object at the cursor, which is passed. Of more than [`COLUMNS_MAX`] only one more is kept, enough
+/// to tell.
 pub(crate) fn fields<'a>(cur: &mut Cursor<'a>) -> Result<Vec<RowField<'a>>, ScanError> {
     let mut fields = Vec::with_capacity(16);
     let mut key = cur.first_key()?;
     while let Some(name) = key {
         let depth = cur.depth();
         let value = cur.raw()?;
-        fields.push(RowField { name, value, depth });
+        if fields.len() <= COLUMNS_MAX {
+            fields.push(RowField { name, value, depth });
+        }
         key = cur.next_key()?;
     }
     Ok(fields)

@@ -13,7 +13,7 @@ use crate::codec::temporal::Temporal;
 use crate::codec::{Codec, Learned};
 use crate::connect_schema::{ColumnFact, Facts};
 use crate::hint;
-use crate::inference::Kind;
+use crate::inference::{Kind, exact_integer_double};
 use crate::options::{Modes, Options, TableHints, TimeMode};
 use crate::placeholder::Placeholder;
 use crate::plan::{COLUMNS_MAX, PlanColumn, RowField, Shape};
@@ -234,7 +234,10 @@ impl Table {
             let Some(field) = crate::plan::find(fields, &mut next, &column.name) else { continue };
             let mut cursor = field.cursor();
             if let Ok(of) = Kind::of(&mut cursor, detect) {
-                let joined = kind.join(of);
+                // An integer that no double holds widens a column of doubles as other exact numbers do.
+                let exact = field.value.parse().ok().and_then(exact_integer_double);
+                let large = kind == Kind::Float64 && of == Kind::Int64 && exact.is_none();
+                let joined = kind.join(if large { Kind::Numeric } else { of });
                 if joined != kind {
                     self.learn(&column.name, Learned::Kind(joined));
                 }

@@ -98,7 +98,7 @@ fn number(kind: Kind, cur: &mut Cursor<'_>, ctx: &mut Ctx, out: &mut RowBuilder)
         (Kind::Numeric, Number::Text(text)) => {
             // Numbers too long to be written out keep their text instead.
             return match NUMERIC.push_text(text, ctx, out) {
-                Err(Fail::Bad(..)) => widen(kind, Kind::Text),
+                Err(Fail::Bad(..)) if !ctx.exhausted() => widen(kind, Kind::Text),
                 other => other,
             };
         }

@@ -141,10 +141,15 @@ impl Ctx {
         self.notes.push((self.column, code));
     }
 
+    /// Whether the record has claimed all that it may.
+    pub(crate) fn exhausted(&self) -> bool {
+        self.expanded > EXPANSION_MAX
+    }
+
     /// Claims `len` bytes for an expanded number.
     pub(crate) fn expand(&mut self, len: usize) -> Result<(), Fail> {
         self.expanded = self.expanded.saturating_add(len);
-        if self.expanded > EXPANSION_MAX {
+        if self.exhausted() {
             return Err(Fail::Bad(TOO_LARGE, "numbers whose plain digits fit in 64 MiB a record"));
         }
         Ok(())

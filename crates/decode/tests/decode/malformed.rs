@@ -109,6 +109,38 @@ fn every_kind_of_malformed_record_has_its_code() {
     }
 }
 
+/// Records that ask for much work or memory in few bytes are refused or bounded.
+#[test]
+fn greedy_records_are_bounded() {
+    let columns = |n: usize, value: &dyn Fn(usize) -> String| {
+        let columns: Vec<_> = (0..n).map(|i| format!("\"c{i}\":{}", value(i))).collect();
+        GOOD.replace("\"s\":\"x\"", &columns.join(","))
+    };
+    let mut decoder = debezium(options());
+    assert_eq!(code(&mut *decoder, columns(9_000, &|i| i.to_string()).as_bytes()), "event");
+    assert_eq!(code(&mut *decoder, columns(20_000, &|i| i.to_string()).as_bytes()), "validate too_large");
+    // Doubles, then integers that no double holds: all columns widen together.
+    assert_eq!(code(&mut *decoder, columns(9_000, &|_| "1.5".to_owned()).as_bytes()), "event");
+    assert_eq!(code(&mut *decoder, columns(9_000, &|_| "9007199254740993".to_owned()).as_bytes()), "event");
+    // Each of these numbers may be written out, all of them together may not.
+    let mut decoder = debezium(options());
+    assert_eq!(
+        code(&mut *decoder, columns(9_000, &|_| "1e19000".to_owned()).as_bytes()),
+        "validate too_large"
+    );
+    let unknown: Vec<_> = (0..30_000).map(|i| format!("\"u{i}\":1")).collect();
+    let unknown = GOOD.replace("\"transaction\":null", &unknown.join(","));
+    assert_eq!(code(&mut *decoder, unknown.as_bytes()), "validate too_large");
+    let key: Vec<_> = (0..1_000).map(|i| format!("\"k{i}\":1")).collect();
+    let mut batch = empty_batch();
+    let key = format!("{{{}}}", key.join(","));
+    push(&mut batch, None, Some(key.into()), Some(GOOD.into()), &[]);
+    match &decode(&mut *debezium(Arc::default()), &batch)[0] {
+        Decoded::Event(event) => assert_eq!(event.key, None),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Refusals say what and where, never the values.
 #[test]
 fn refusals_hold_no_values() {
