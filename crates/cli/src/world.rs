@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::registry;
 
 /// Bytes of records between intake and sinks.
-const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
+const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 /// Bytes of uncommitted state that end an epoch early.
 const EPOCH_BYTES_MAX: usize = 96 << 20;
 /// Memory for state that could be read again, of all gates together.

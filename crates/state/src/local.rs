@@ -33,7 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, memtable_bytes: 32 << 20 }
+        Self { cache_bytes: 32 << 20, memtable_bytes: 16 << 20 }
     }
 }
 
@@ -41,7 +41,7 @@ impl Default for Options {
 pub(crate) const CHECKPOINT: u8 = 0xFF;
 
 /// From this many rows an epoch is written as a table of its own; below, tables would be too small to pay.
-const TABLE_ROWS_MIN: usize = 100_000;
+const TABLE_ROWS_MIN: usize = 250_000;
 
 /// A checkpoint store in a local directory.
 pub struct LocalStore {
