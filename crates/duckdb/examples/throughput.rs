@@ -179,7 +179,7 @@ impl Generator {
         // Some keys are far hotter than others.
         let r = (self.next() % (1 << 20)) as f64 / (1 << 20) as f64;
         let id = (r * r * r * 1e6) as i64;
-        let deleted = k % 10 == 0;
+        let deleted = k.is_multiple_of(10);
         let is_order = k % 10 < 7;
         self.lsn += 100;
         let us = 1_717_200_000_000_000 + self.lsn as i64;
@@ -193,7 +193,7 @@ impl Generator {
             b.push(Value::Int((k % 9) as i64));
             b.push(Value::Text(NOTE[(k / 7 % 4) as usize]));
             b.push_text_with(|t| *t += &format!("{} Hauptstraße, {} Berlin", k % 180, 10_000 + k % 89_999));
-            b.push(Value::Bool(k % 11 == 0));
+            b.push(Value::Bool(k.is_multiple_of(11)));
             b.push(Value::Float((k % 4000) as f64 / 100.0));
             b.push(Value::DateTime(us - 86_400_000_000));
             b.push(Value::Timestamp(us));
@@ -206,7 +206,7 @@ impl Generator {
             b.push(Value::Int((k % 4) as i64));
             b.push(Value::Decimal { unscaled: (k % 10_000_000) as i64, scale: 2 });
             b.push(Value::Null);
-            b.push(Value::Bool(k % 3 != 0));
+            b.push(Value::Bool(!k.is_multiple_of(3)));
             b.push(Value::DateTime(us - 86_400_000_000));
             b.push(Value::Timestamp(us));
         }

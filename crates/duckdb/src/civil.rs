@@ -45,7 +45,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
     let date: jiff::civil::Date = text.parse().ok()?;
     let epoch = jiff::civil::date(1970, 1, 1);
-    i32::try_from(epoch.until(date).ok()?.get_days()).ok()
+    Some(epoch.until(date).ok()?.get_days())
 }
 
 /// Microseconds of an ISO time of day without zone; `None` if it is finer than that.

@@ -150,9 +150,14 @@ impl Table {
         }
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
         let key: Vec<_> = schema.key_names().map(str::to_owned).collect();
-        if !key.is_empty() && key != self.stored.key {
-            self.change_key(session, key, notices)?;
+        if key.is_empty() || key == self.stored.key {
+            self.bindings.push(binding);
+            return Ok((self.bindings.len() - 1, changes));
         }
+        // The columns first: what is made anew for the new key reads them.
+        self.evolve(session, &changes, notices)?;
+        self.change_key(session, key, notices)?;
+        let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
         self.bindings.push(binding);
         Ok((self.bindings.len() - 1, changes))
     }

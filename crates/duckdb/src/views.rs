@@ -60,14 +60,13 @@ impl<'a> Key<'a> {
         self.columns.iter().map(|c| format!("{prefix}{}", quote(&c.name))).collect::<Vec<_>>().join(", ")
     }
 
-    /// `a.key = b.key`.
+    /// Whether two rows have one key. A key that is no primary key may hold NULLs.
     fn same(&self, a: &str, b: &str) -> String {
-        let one = |(column, (_, single)): (&&TargetColumn, &(usize, bool))| {
-            let equals = if *single { "=" } else { "IS NOT DISTINCT FROM" };
+        let one = |column: &&TargetColumn| {
             let name = quote(&column.name);
-            format!("{a}.{name} {equals} {b}.{name}")
+            format!("{a}.{name} IS NOT DISTINCT FROM {b}.{name}")
         };
-        self.columns.iter().zip(&self.places).map(one).collect::<Vec<_>>().join(" AND ")
+        self.columns.iter().map(one).collect::<Vec<_>>().join(" AND ")
     }
 
     /// The old key of a row, column by column.
@@ -90,12 +89,7 @@ impl View<'_> {
         let unchanged: Vec<_> = self.table.shape.columns.iter().filter(|c| c.unchanged).collect();
         let mut sql = String::new();
         let recursive = if unchanged.is_empty() { "" } else { "RECURSIVE " };
-        let _ = write!(
-            sql,
-            "WITH {recursive}__history AS (\n{}\n),\n__newest AS (\n{}\n)",
-            self.history(),
-            self.newest()
-        );
+        let _ = write!(sql, "WITH {recursive}__newest AS (\n{}\n)", self.newest());
         if !unchanged.is_empty() {
             sql += &self.lives();
             unchanged.iter().enumerate().for_each(|(i, column)| sql += &self.filled(i, column));
@@ -113,34 +107,38 @@ impl View<'_> {
         let columns: Vec<_> = self.table.shape.columns.iter().map(value).collect();
         let _ = write!(
             sql,
-            "\nSELECT\n{}\nFROM __history AS h\nJOIN __newest AS n ON {} AND h.__order = n.__order",
+            "\nSELECT\n{}\nFROM {} AS h\nJOIN __newest AS n ON {} AND h.__order = n.__order",
             columns.join(",\n"),
+            self.history(),
             self.key.same("h", "n")
         );
         for i in 0..unchanged.len() {
             let _ =
                 write!(sql, "\nLEFT JOIN __filled_{i} AS f{i} ON {}", self.same_names("h", &format!("f{i}")));
         }
-        let _ = write!(sql, "\nWHERE h.__op <> 'd'\n  AND h.__order >= {}", self.truncated());
+        let _ = write!(sql, "\nWHERE h.__op NOT IN ('d', 't')\n  AND h.__order >= {}", self.truncated());
         sql
     }
 
-    /// The rows of keys.
+    /// The history. Named in each place rather than once: a common table that is read twice would be copied whole.
     fn history(&self) -> String {
-        if self.repeats {
-            return format!(
-                "  SELECT * FROM (\n    SELECT *, row_number() OVER (PARTITION BY {}, __order ORDER BY __ingested_at) AS __copy\n    \
-                 FROM {}\n    WHERE __op <> 't'\n  ) AS c\n  WHERE __copy = 1",
-                self.key.list(""),
-                self.raw
-            );
+        if !self.repeats {
+            return self.raw.clone();
         }
-        format!("  SELECT * FROM {} WHERE __op <> 't'", self.raw)
+        format!(
+            "(\n  SELECT * FROM (\n    SELECT *, row_number() OVER (PARTITION BY {}, __order ORDER BY __ingested_at) AS __copy\n    \
+             FROM {}\n  ) AS c\n  WHERE __copy = 1\n)",
+            self.key.list(""),
+            self.raw
+        )
     }
 
     fn newest(&self) -> String {
         let key = self.key.list("");
-        format!("  SELECT {key}, max(__order) AS __order\n  FROM __history\n  GROUP BY {key}")
+        format!(
+            "  SELECT {key}, max(__order) AS __order\n  FROM {}\n  WHERE __op <> 't'\n  GROUP BY {key}",
+            self.raw
+        )
     }
 
     /// The order of the table's last truncate, below which rows count for nothing.
@@ -175,8 +173,8 @@ impl View<'_> {
 -- Key changes, each with the end of the life that it began.
 __moved AS (
   SELECT {key_h}, h.__order, h.__old_key, min(e.__order) AS __end
-  FROM __history AS h
-  LEFT JOIN __history AS e ON {same_he} AND e.__op IN ('c', 'r', 'd') AND e.__order > h.__order
+  FROM {raw} AS h
+  LEFT JOIN {raw} AS e ON {same_he} AND e.__op IN ('c', 'r', 'd') AND e.__order > h.__order
   WHERE h.__old_key IS NOT NULL
   GROUP BY {key_h}, h.__order, h.__old_key
 ),
@@ -187,9 +185,9 @@ __moves AS (
 -- From each newest row that lacks a value, back through its key changes. Of an old key, what is below the change counts.
 __lives AS (
   SELECT {key_as}, {key_h}, h.__order AS __upper, 0 AS __depth
-  FROM __history AS h
+  FROM {raw} AS h
   JOIN __newest AS n ON {same_hn} AND h.__order = n.__order
-  WHERE h.__unchanged IS NOT NULL AND h.__op <> 'd'
+  WHERE h.__unchanged IS NOT NULL AND h.__op NOT IN ('d', 't')
   UNION ALL
   SELECT {names_l}, {old_m}, m.__order, l.__depth + 1
   FROM __lives AS l
@@ -201,10 +199,11 @@ __lives AS (
 __spans AS (
   SELECT {names_o}, {key_o}, o.__upper, o.__depth, COALESCE(max(e.__order), '') AS __lower
   FROM __lives AS o
-  LEFT JOIN __history AS e ON {same_oe} AND e.__op IN ('c', 'r', 'd')
+  LEFT JOIN {raw} AS e ON {same_oe} AND e.__op IN ('c', 'r', 'd')
     AND (e.__order < o.__upper OR o.__depth = 0 AND e.__order = o.__upper)
   GROUP BY {names_o}, {key_o}, o.__upper, o.__depth
 )",
+            raw = self.raw,
             same_he = self.key.same("h", "e"),
             same_hn = self.key.same("h", "n"),
             same_lm = self.key.same("l", "m"),
@@ -237,11 +236,12 @@ __filled_{i} AS (
     SELECT {names_s}, r.{name},
       row_number() OVER (PARTITION BY {names_s} ORDER BY s.__depth, r.__order DESC) AS __rank
     FROM __spans AS s
-    JOIN __history AS r ON {same} AND r.__order BETWEEN s.__lower AND s.__upper
-    WHERE r.__op <> 'd' AND (r.__unchanged IS NULL OR NOT list_contains(r.__unchanged, {text}))
+    JOIN {raw} AS r ON {same} AND r.__order BETWEEN s.__lower AND s.__upper
+    WHERE r.__op NOT IN ('d', 't') AND (r.__unchanged IS NULL OR NOT list_contains(r.__unchanged, {text}))
   ) AS c
   WHERE __rank = 1
 )",
+            raw = self.raw,
             names = self.key_names(""),
             names_s = self.key_names("s."),
             same = self.key.same("s", "r"),

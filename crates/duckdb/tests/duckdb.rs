@@ -1,4 +1,5 @@
 //! The sink against real files.
+#![allow(clippy::unwrap_used)]
 
 #[path = "duckdb/append.rs"]
 mod append;
