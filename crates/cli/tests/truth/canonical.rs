@@ -92,9 +92,9 @@ fn read_text(kind: Kind, ty: &str, text: &str, value: &Json) -> Option<String> {
         Kind::Bool => format!("bool {}", matches!(text, "1" | "true")),
         Kind::Text => format!("text {text}"),
         Kind::Bytes => format!("bytes {}", text.trim_start_matches("\\x").to_lowercase()),
-        Kind::Bits(_) | Kind::BitsVarying if text.bytes().all(|b| matches!(b, b'0' | b'1')) => {
-            format!("bits {text}")
-        }
+        // MySQL's own text leaves leading zeros out.
+        Kind::Bits(length) if is_bits(text) => format!("bits {text:0>length$}"),
+        Kind::BitsVarying if is_bits(text) => format!("bits {text}"),
         Kind::Date => format!("date {}", civil::date(text)?),
         Kind::Time => format!("time {}", civil::time(text)?),
         Kind::TimeWithZone => {
@@ -180,6 +180,10 @@ pub(crate) fn got(ty: &str, mysql: bool, value: &Cell) -> String {
         })),
         (_, other) => format!("{other:?}"),
     }
+}
+
+fn is_bits(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'0' | b'1'))
 }
 
 fn point(fields: &[(String, Cell)]) -> String {

@@ -51,16 +51,17 @@ fn on_two_threads<T: Sync>(items: &[T], task: impl Fn(usize, &T) -> String + Syn
     })
 }
 
-fn verdict(
-    variant: &Variant,
-    pipeline: &Pipeline,
-    summary: &crate::pipeline::Summary,
-    lines: &[String],
-) -> String {
+/// The pipeline's last run, and what is wrong after it.
+fn verdict(variant: &Variant, pipeline: &Pipeline, lines: &[String]) -> String {
+    let summary = match pipeline.run() {
+        Ok(summary) => summary,
+        Err(failure) => return format!("{}: {failure}
+", variant.label()),
+    };
     let events = Events::read(lines, variant.is_flat(), variant.is_mysql());
     let residuals = Residuals::read();
     let (report, mut wrong) = judge(&pipeline.open(), variant, &events, &residuals);
-    wrong.extend(faults(summary).into_iter().map(|fault| format!("{}: {fault}", variant.label())));
+    wrong.extend(faults(&summary).into_iter().map(|fault| format!("{}: {fault}", variant.label())));
     if report.is_empty() && wrong.is_empty() {
         return String::new();
     }
@@ -77,8 +78,7 @@ fn repeated_and_shuffled_records() {
         let mut pipeline = Pipeline::new(variant, variant.types(), &PathBuf::from("in.jsonl"));
         pipeline.set("/shards", SHARDS[index % SHARDS.len()].into());
         feeder::append(&pipeline.path("in.jsonl"), (shuffled.join("\n") + "\n").as_bytes());
-        let summary = pipeline.run();
-        verdict(variant, &pipeline, &summary, &lines)
+        verdict(variant, &pipeline, &lines)
     });
     assert!(found.is_empty(), "{found}");
 }
@@ -111,26 +111,28 @@ fn killed_at_random() {
         for kill in 0..kills(index) {
             pipeline.set("/shards", SHARDS[(index + kill) % SHARDS.len()].into());
             let target = text.len() * (kill + 1) / (kills(index) + 1);
-            fed = run_and_kill(&pipeline, &text, fed, target, &mut random);
+            match run_and_kill(&pipeline, &text, fed, target, &mut random) {
+                Ok(bytes) => fed = bytes,
+                Err(failure) => return format!("{}: {failure}\n", variant.label()),
+            }
         }
         feeder::append(&pipeline.path("in.jsonl"), &text[fed..]);
         pipeline.set("/source/follow", false.into());
         pipeline.set("/shards", SHARDS[(index + kills(index)) % SHARDS.len()].into());
-        let summary = pipeline.run();
-        verdict(variant, &pipeline, &summary, &lines)
+        verdict(variant, &pipeline, &lines)
     });
     assert!(found.is_empty(), "{found}");
 }
 
 /// Runs the pipeline while the file grows from `fed` to `target` bytes in pieces that end anywhere, and kills it at a
-/// random moment; how many bytes the file has then.
+/// random moment; how many bytes the file has then, or what the pipeline said when it ended by itself.
 fn run_and_kill(
     pipeline: &Pipeline,
     text: &[u8],
     mut fed: usize,
     target: usize,
     random: &mut Random,
-) -> usize {
+) -> Result<usize, String> {
     let mut process = pipeline.start();
     // The first checkpoint tells that it runs; a process that never gets there is killed all the same.
     let started = Instant::now();
@@ -149,10 +151,10 @@ fn run_and_kill(
     }
     if let Some(status) = process.try_wait().unwrap() {
         let log = std::fs::read_to_string(pipeline.path("log.txt")).unwrap();
-        panic!("the pipeline ended by itself with {status}:\n{log}");
+        return Err(format!("the pipeline ended by itself with {status}:\n{log}"));
     }
     // On Unix this is SIGKILL.
     process.kill().unwrap();
     process.wait().unwrap();
-    fed
+    Ok(fed)
 }

@@ -25,7 +25,7 @@ fn counts_are_the_generators() {
         ],
     }));
     feeder::append(&pipeline.path("in.jsonl.gz"), EVENTS);
-    let summary = pipeline.run();
+    let summary = pipeline.run().unwrap();
     let truth: Json = serde_json::from_str(TRUTH).unwrap();
     let expected = |name: &str| truth[name].as_u64().unwrap_or_else(|| panic!("the truth has no {name}"));
     let counters = &summary.0["counters"];

@@ -29,6 +29,7 @@ impl Pipeline {
             "decode": variant.decode_config(),
             "tables": variant.tables_config(types),
             "checkpoint": { "directory": "state" },
+            "restart": { "attempts": 0 },
             "sinks": sinks,
             "shards": 2,
             "threads": 2,
@@ -68,31 +69,26 @@ impl Pipeline {
         command
     }
 
-    /// Runs the command to its end; it must succeed.
-    pub(crate) fn execute(&self, words: &[&str]) -> Output {
+    /// Runs the command to its end; everything that it wrote if it fails.
+    fn attempt(&self, words: &[&str]) -> Result<Output, String> {
         let output = self.command(words).output().unwrap();
-        assert!(
-            output.status.success(),
-            "{words:?} ended with {}\n{}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        output
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            return Ok(output);
+        }
+        Err(format!("{words:?} ended with {}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr)))
     }
 
-    /// Runs the pipeline until its input is exhausted; its summary.
-    pub(crate) fn run(&self) -> Summary {
-        let output = self.execute(&["run", "CONFIG", "--until-idle", "--json"]);
+    /// Runs the command to its end; it must succeed.
+    pub(crate) fn execute(&self, words: &[&str]) -> Output {
+        self.attempt(words).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Runs the pipeline until its input is exhausted; its summary, or how it failed.
+    pub(crate) fn run(&self) -> Result<Summary, String> {
+        let output = self.attempt(&["run", "CONFIG", "--until-idle", "--json"])?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let last = text.lines().rev().find(|l| l.starts_with('{'));
-        let json =
-            last.and_then(|l| serde_json::from_str(l).ok()).or_else(|| serde_json::from_str(&text).ok());
-        Summary(
-            json.unwrap_or_else(|| {
-                panic!("no summary in:\n{text}\n{}", String::from_utf8_lossy(&output.stderr))
-            }),
-        )
+        serde_json::from_str(&text).map(Summary).map_err(|e| format!("no summary ({e}) in:\n{text}"))
     }
 
     /// Starts the pipeline and leaves it running.

@@ -48,8 +48,13 @@ fn scenario(name: &str) {
     let mut wrong = Vec::new();
     for variant in corpus::variants().into_iter().filter(|v| v.scenario == name) {
         let pipeline = Pipeline::new(&variant, variant.types(), &variant.file());
-        let summary = pipeline.run();
-        wrong.extend(faults(&summary).into_iter().map(|fault| format!("{}: {fault}", variant.label())));
+        match pipeline.run() {
+            Ok(summary) => wrong.extend(faults(&summary).into_iter().map(|fault| format!("{}: {fault}", variant.label()))),
+            Err(failure) => {
+                wrong.push(format!("{}: {failure}", variant.label()));
+                continue;
+            }
+        }
         let events = Events::read(&variant.lines(), variant.is_flat(), variant.is_mysql());
         let (found, errors) = judge(&pipeline.open(), &variant, &events, &residuals);
         report.add(found);
@@ -66,9 +71,8 @@ fn guessed_types_lose_no_row() {
         let typed = Pipeline::new(&variant, Types::Files, &variant.file());
         let guessed = Pipeline::new(&variant, Types::Guessed, &variant.file());
         for pipeline in [&typed, &guessed] {
-            wrong.extend(
-                faults(&pipeline.run()).into_iter().map(|fault| format!("{}: {fault}", variant.label())),
-            );
+            let faults = pipeline.run().map_or_else(|failure| vec![failure], |summary| faults(&summary));
+            wrong.extend(faults.into_iter().map(|fault| format!("{}: {fault}", variant.label())));
         }
         let (typed, guessed) = (typed.open(), guessed.open());
         for (table, _) in variant.final_rows() {
@@ -101,7 +105,7 @@ fn schema_files_stand_in_for_embedded_schemas() {
             continue;
         };
         let pipelines = [bare, wrapped].map(|v| Pipeline::new(v, v.types(), &v.file()));
-        pipelines.iter().for_each(|p| drop(p.run()));
+        wrong.extend(pipelines.iter().filter_map(|p| p.run().err()));
         let [bare_file, wrapped_file] = pipelines.each_ref().map(Pipeline::open);
         for (table, _) in wrapped.final_rows() {
             let rows = |connection| {
