@@ -222,7 +222,7 @@ def state_bytes():
 def keys():
     folder, truth = events("keys")
     small, small_truth = events("events")
-    base = median([small_truth["events"] / run([small], [{"type": "discard"}], [small_truth]).wall_s for _ in range(3)])
+    base = median([small_truth["events"] / run([small], [{"type": "discard"}], [small_truth]).wall_s for _ in range(args.reps)])
     r = run([folder], [{"type": "discard"}], [truth])
     keys = truth["distinct_keys"]
     speed = truth["events"] / r.wall_s
