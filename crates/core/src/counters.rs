@@ -151,7 +151,10 @@ impl Counters {
         let events = self.events();
         for (sink, s) in &self.sinks {
             if s.total() != events {
-                residues.push(format!("sink {sink}: {events} events reached it, but it accounts for {}", s.total()));
+                residues.push(format!(
+                    "sink {sink}: {events} events reached it, but it accounts for {}",
+                    s.total()
+                ));
             }
         }
         residues

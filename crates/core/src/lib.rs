@@ -30,7 +30,7 @@ pub mod watermark;
 pub use checkpoint::{Checkpoint, CommitToken, Epoch};
 pub use counters::{Counters, TableCounters};
 pub use dead::{Cause, DeadLetter, DeadLetters, Stage};
-pub use decoder::{Control, Decoded, DecodeNotice, Decoder};
+pub use decoder::{Control, DecodeNotice, Decoded, Decoder};
 pub use error::{Error, Kind, Result};
 pub use event::{Event, Facts, Op, Snapshot};
 pub use key::Key;

@@ -122,7 +122,10 @@ pub struct EventId(pub u128);
 impl EventId {
     /// The identity at `position` (below 2^112).
     pub fn new(incarnation: Incarnation, position: u128, read: bool) -> Self {
-        assert!(incarnation.0 < 1 << 15, "invariant: incarnations are checked to be below 32768 by the config");
+        assert!(
+            incarnation.0 < 1 << 15,
+            "invariant: incarnations are checked to be below 32768 by the config"
+        );
         assert!(position < 1 << 112, "invariant: positions are below 2^112");
         Self(u128::from(incarnation.0) << 113 | position << 1 | u128::from(read))
     }

@@ -222,7 +222,7 @@ impl RowBuilder {
                 let start = self.blobs.len() as u32;
                 self.blobs.extend_from_slice(v);
                 Cell::Bytes(Span { start, len: v.len() as u32 })
-            },
+            }
             Value::Json(v) => Cell::Json(self.text(v)),
             Value::Date(v) => Cell::Date(v),
             Value::Time(v) => Cell::Time(v),

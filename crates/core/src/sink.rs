@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::Fut;
 use crate::checkpoint::{CommitToken, Epoch};
 use crate::dead::Cause;
 use crate::error::Result;
@@ -11,7 +12,6 @@ use crate::order::Order;
 use crate::record::RecordBatch;
 use crate::row::Row;
 use crate::schema::RowSchema;
-use crate::Fut;
 
 /// An event with what dedupe said of it. Two gates, never one: histories take what is `distinct`, replicas what is
 /// `newest`.

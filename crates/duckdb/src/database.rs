@@ -53,6 +53,9 @@ impl Database {
         }
         let root =
             Connection::open_with_flags(&path, config).explain(|| format!("opening {}", path.display()))?;
+        // The default of 16 MB would compress a busy table's last rows again every second; a crash replays at most this.
+        root.execute_batch("SET checkpoint_threshold = '256MB'")
+            .explain(|| "setting checkpoint_threshold".to_owned())?;
         let inner =
             Arc::new(Inner { path: path.clone(), root: Mutex::new(root), reserved: Mutex::default() });
         open.push((path, Arc::downgrade(&inner)));
@@ -72,6 +75,7 @@ impl Database {
             lock(&self.0.root).try_clone().explain(|| format!("connecting to {}", self.path().display()))?;
         // Text forms of instants must not depend on the machine. A DuckDB built without ICU has no zones and writes UTC.
         let _ = connection.execute_batch("SET TimeZone = 'UTC'");
+
         Ok(connection)
     }
 

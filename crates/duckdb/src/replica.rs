@@ -110,6 +110,8 @@ pub(crate) struct Replica {
     /// Truncates of this epoch that are not applied yet.
     truncates: Vec<Staged>,
     stage_exists: bool,
+    /// The transaction in which rows of the table were last changed.
+    changed_in: Option<u64>,
     patches: Vec<StagedPatch>,
 }
 
@@ -141,6 +143,7 @@ impl Replica {
             truncated: table.truncated.as_deref().and_then(Order::parse_hex),
             truncates: Vec::new(),
             stage_exists: false,
+            changed_in: None,
             patches: Vec::new(),
         }
     }
@@ -152,6 +155,12 @@ impl Replica {
             truncated: self.truncated,
             ..Self::new(table, key, self.delete, false)
         };
+    }
+
+    /// Whether rows of the table were changed in the open transaction. DuckDB does not commit a transaction that alters a
+    /// table after deleting rows of it.
+    pub(crate) fn is_changed(&self, session: &Session) -> bool {
+        self.changed_in == Some(session.transaction.get())
     }
 
     /// Text of the order below which the table takes nothing.
@@ -246,6 +255,10 @@ impl Replica {
 
     /// Applies what is staged to the table.
     pub(crate) fn apply(&mut self, session: &Session) -> Result<()> {
+        if self.staged.is_empty() && self.truncates.is_empty() && self.patches.is_empty() {
+            return Ok(());
+        }
+        self.changed_in = Some(session.transaction.get());
         let sql = ApplySql::new(&session.config.dataset, &self.table, &self.key, self.null_in_key);
         self.apply_truncates(session, &sql)?;
         self.apply_rows(session, &sql)?;

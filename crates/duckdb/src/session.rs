@@ -1,5 +1,7 @@
 //! What a sink's tables share: its connection, its metadata and the epoch.
 
+use std::cell::Cell;
+
 use duckdb::Connection;
 use millstream_core::Result;
 use millstream_core::evolution::Rules;
@@ -16,12 +18,27 @@ pub(crate) struct Session {
     pub(crate) catalog: Catalog,
     /// The epoch that is being written.
     pub(crate) mark: Mark,
+    /// Counts transactions; tables note in which one they were last changed.
+    pub(crate) transaction: Cell<u64>,
 }
 
 impl Session {
     /// The rules of schema evolution.
     pub(crate) fn rules(&self) -> Rules {
         Rules { policy: self.config.on_type_change, precision_max: self.config.decimals.precision_max() }
+    }
+
+    /// Opens a transaction.
+    pub(crate) fn begin(&self) -> Result<()> {
+        self.transaction.set(self.transaction.get() + 1);
+        self.run("BEGIN TRANSACTION", || format!("beginning epoch {}", self.mark.epoch))
+    }
+
+    /// Commits what was done so far and goes on in a new transaction. Only replicas may: what is seen of an epoch early,
+    /// or stays of one after a crash, comes again and is gated by order.
+    pub(crate) fn renew(&self) -> Result<()> {
+        self.run("COMMIT", || format!("committing a part of epoch {}", self.mark.epoch))?;
+        self.begin()
     }
 
     /// Runs statements, saying what they are for if they fail.

@@ -2,6 +2,7 @@
 //!
 //! DuckDB's calls block, and so do the futures made here: poll them on a thread that may wait.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl DuckSink {
         })?;
         let mark = Mark { epoch: 0, ingested_at_us: 0 };
         let mut sink = Self {
-            session: Session { config, database, connection, catalog, mark },
+            session: Session { config, database, connection, catalog, mark, transaction: Cell::new(0) },
             tables: Vec::new(),
             routes: HashMap::new(),
             prepared: None,
@@ -92,10 +93,7 @@ impl DuckSink {
 
     fn begin_transaction(&mut self) -> Result<()> {
         if !self.in_transaction {
-            self.session
-                .connection
-                .execute_batch("BEGIN TRANSACTION")
-                .explain(|| "beginning an epoch".to_owned())?;
+            self.session.begin()?;
             self.in_transaction = true;
         }
         Ok(())
@@ -222,6 +220,10 @@ impl DuckSink {
         if !changes.is_empty() {
             self.evolve(table, &changes)?;
             return self.route(schema);
+        }
+        if binding == 0 {
+            // The table began its bindings anew (its key changed, or this is the first): routes to others are void.
+            self.routes.retain(|_, route| route.table != table);
         }
         self.routes.insert(address, Route { _schema: schema.clone(), table, binding });
         Ok((table, binding))

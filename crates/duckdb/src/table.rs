@@ -188,6 +188,12 @@ impl Table {
         self.flush(session)?;
         self.bindings.clear();
         let physical = changes.iter().any(|change| !matches!(change, Change::Known { .. }));
+        if let Writer::Replica(replica) = &self.writer
+            && physical
+            && replica.is_changed(session)
+        {
+            session.renew()?;
+        }
         for change in changes {
             self.alter(session, change, notices)?;
         }

@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 use millstream_core::checkpoint::SinkMark;
 use millstream_core::counters::SinkCounters;
 use millstream_core::key::put_varint;
-use millstream_core::{Checkpoint, CommitToken, Counters, Epoch, Error, PartitionId, Position, Result, TableCounters};
+use millstream_core::{
+    Checkpoint, CommitToken, Counters, Epoch, Error, PartitionId, Position, Result, TableCounters,
+};
 
 use crate::bytes::{Fields, put_bytes, put_signed};
 
@@ -58,7 +60,8 @@ pub fn encode_checkpoint(c: &Checkpoint) -> Vec<u8> {
 
 /// A checkpoint from [`encode_checkpoint`]'s bytes, with empty state. Refuses unknown formats and damaged bytes.
 pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint> {
-    let (&format, rest) = bytes.split_first().ok_or_else(|| Fields::new(bytes, "the checkpoint").damaged())?;
+    let (&format, rest) =
+        bytes.split_first().ok_or_else(|| Fields::new(bytes, "the checkpoint").damaged())?;
     if format != FORMAT {
         return Err(Error::fatal(format!(
             "the checkpoint has format {format}, and this version of millstream reads format {FORMAT}: run the version that \
@@ -103,7 +106,8 @@ fn put_counters(out: &mut Vec<u8>, c: &Counters) {
 }
 
 fn take_counters(f: &mut Fields<'_>) -> Result<Counters> {
-    let mut c = Counters { records: f.number()?, bytes: f.number()?, decoded: f.number()?, ..Counters::default() };
+    let mut c =
+        Counters { records: f.number()?, bytes: f.number()?, decoded: f.number()?, ..Counters::default() };
     take_numbers(f, &mut c.control)?;
     c.dead = take_map(f, Fields::number)?;
     c.tables = take_map(f, |f| {
@@ -209,7 +213,10 @@ mod tests {
                 Checkpoint {
                     epoch: Epoch(epoch),
                     committed: Epoch(committed),
-                    positions: positions.into_iter().map(|(p, b)| (PartitionId::new(&p), Position(b))).collect(),
+                    positions: positions
+                        .into_iter()
+                        .map(|(p, b)| (PartitionId::new(&p), Position(b)))
+                        .collect(),
                     sinks: marks
                         .into_iter()
                         .map(|(sink, e, t)| SinkMark { sink, epoch: Epoch(e), token: CommitToken(t) })

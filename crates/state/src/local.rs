@@ -114,7 +114,9 @@ impl Tree {
             )),
             other => storage("cannot open the checkpoint store", other).at(path.display()),
         })?;
-        let rows = db.keyspace("rows", || keyspace_options(options)).map_err(|e| storage("cannot open the tree", e))?;
+        let rows = db
+            .keyspace("rows", || keyspace_options(options))
+            .map_err(|e| storage("cannot open the tree", e))?;
         Ok(Self { db, rows })
     }
 
@@ -129,7 +131,8 @@ impl Tree {
         rows.reverse();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
         rows.dedup_by(|later, first| later.0 == first.0);
-        let written = if rows.len() < TABLE_ROWS_MIN { self.commit_batch(rows) } else { self.commit_table(rows) };
+        let written =
+            if rows.len() < TABLE_ROWS_MIN { self.commit_batch(rows) } else { self.commit_table(rows) };
         written.map_err(|e| storage("cannot write the checkpoint", e))
     }
 

@@ -47,7 +47,9 @@ pub(crate) fn find(directory: &Path, savepoint: &str) -> Result<PathBuf> {
 
 /// Copies the last checkpoint and its state into a new savepoint; returns its path.
 pub(crate) fn write(directory: &Path, name: &str, tree: &Tree) -> Result<String> {
-    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) || name.starts_with('.')
+    if name.is_empty()
+        || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        || name.starts_with('.')
     {
         return Err(Error::fatal("a savepoint's name is made of letters, digits, '-', '_' and '.'"));
     }
@@ -59,8 +61,11 @@ pub(crate) fn write(directory: &Path, name: &str, tree: &Tree) -> Result<String>
     std::fs::create_dir_all(&folder).map_err(|e| io("cannot create", &folder, e))?;
     // The checkpoint and the state must be of one moment: both are read from this snapshot.
     let snapshot = tree.db.snapshot();
-    let Some(checkpoint) = snapshot.get(&tree.rows, [CHECKPOINT]).map_err(|e| storage("cannot read", e))? else {
-        return Err(Error::fatal("there is no checkpoint yet to make a savepoint of: run the pipeline first"));
+    let Some(checkpoint) = snapshot.get(&tree.rows, [CHECKPOINT]).map_err(|e| storage("cannot read", e))?
+    else {
+        return Err(Error::fatal(
+            "there is no checkpoint yet to make a savepoint of: run the pipeline first",
+        ));
     };
     let half = path.with_extension("half");
     let file = File::create(&half).map_err(|e| io("cannot create", &half, e))?;
@@ -97,7 +102,8 @@ pub(crate) fn write(directory: &Path, name: &str, tree: &Tree) -> Result<String>
 pub(crate) fn read(path: &Path, tree: &Tree) -> Result<()> {
     let file = File::open(path).map_err(|e| io("cannot open", path, e))?;
     let mut input = Summed { inner: BufReader::with_capacity(1 << 20, file), crc: 0 };
-    let damaged = || Error::fatal(format!("savepoint {} is damaged or cut short: use another one", path.display()));
+    let damaged =
+        || Error::fatal(format!("savepoint {} is damaged or cut short: use another one", path.display()));
     let mut head = [0; 8];
     input.take_exact(&mut head).map_err(|_| damaged())?;
     if &head[..7] != MAGIC {
@@ -133,7 +139,10 @@ pub(crate) fn read(path: &Path, tree: &Tree) -> Result<()> {
     let sum = input.crc;
     let mut crc = [0; 4];
     input.inner.read_exact(&mut crc).map_err(|_| damaged())?;
-    if written != entries || u32::from_le_bytes(crc) != sum || input.inner.read(&mut [0]).map_err(|_| damaged())? != 0 {
+    if written != entries
+        || u32::from_le_bytes(crc) != sum
+        || input.inner.read(&mut [0]).map_err(|_| damaged())? != 0
+    {
         return Err(damaged());
     }
     crate::format::decode_checkpoint(&checkpoint)?;
@@ -167,7 +176,8 @@ impl<R: Read> Summed<R> {
             self.take_exact(&mut byte)?;
             bytes.push(byte[0]);
             if byte[0] < 0x80 {
-                return take_varint(&mut bytes.as_slice()).ok_or_else(|| std::io::ErrorKind::InvalidData.into());
+                return take_varint(&mut bytes.as_slice())
+                    .ok_or_else(|| std::io::ErrorKind::InvalidData.into());
             }
             if bytes.len() == 10 {
                 return Err(std::io::ErrorKind::InvalidData.into());

@@ -27,7 +27,10 @@ async fn a_commit_survives_reopening_and_a_second_opener_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     assert!(store.latest().await.unwrap().is_none());
-    store.commit(checkpoint(1, &[(Space::Keys, "k", Some("1")), (Space::Ids, "k", Some("x"))])).await.unwrap();
+    store
+        .commit(checkpoint(1, &[(Space::Keys, "k", Some("1")), (Space::Ids, "k", Some("x"))]))
+        .await
+        .unwrap();
     store.commit(checkpoint(2, &[(Space::Keys, "k", Some("2")), (Space::Ids, "k", None)])).await.unwrap();
 
     let refused = LocalStore::open(dir.path(), Options::default()).unwrap_err().to_string();
@@ -73,12 +76,16 @@ async fn a_savepoint_restores_elsewhere_and_only_whole() {
     let whole = std::fs::read(&path).unwrap();
     for (what, bytes) in [
         ("cut", whole[..whole.len() - 5].to_vec()),
-        ("flipped", whole.iter().enumerate().map(|(i, b)| if i == whole.len() / 2 { b ^ 1 } else { *b }).collect()),
+        (
+            "flipped",
+            whole.iter().enumerate().map(|(i, b)| if i == whole.len() / 2 { b ^ 1 } else { *b }).collect(),
+        ),
         ("longer", [&whole[..], &[0]].concat()),
     ] {
         let (bad, elsewhere) = (from.path().join("bad"), tempfile::tempdir().unwrap());
         std::fs::write(&bad, bytes).unwrap();
-        let error = LocalStore::restore(elsewhere.path(), bad.to_str().unwrap(), Options::default()).unwrap_err();
+        let error =
+            LocalStore::restore(elsewhere.path(), bad.to_str().unwrap(), Options::default()).unwrap_err();
         assert!(error.to_string().contains("damaged"), "{what}: {error}");
         assert!(!LocalStore::exists(elsewhere.path()), "{what}: a damaged savepoint leaves no store");
     }
@@ -94,7 +101,8 @@ async fn batches_and_tables_mix() {
     for epoch in 1..=6u64 {
         let value = epoch.to_string();
         let rows = if epoch % 2 == 0 { &many[..] } else { &many[..50] };
-        let mut writes: Vec<_> = rows.iter().map(|k| (Space::Keys, k.as_str(), Some(value.as_str()))).collect();
+        let mut writes: Vec<_> =
+            rows.iter().map(|k| (Space::Keys, k.as_str(), Some(value.as_str()))).collect();
         writes.push((Space::Values, "twice", Some("first")));
         writes.push((Space::Values, "twice", Some(value.as_str())));
         writes.push((Space::Ids, "gone", (epoch % 3 != 0).then_some("here")));

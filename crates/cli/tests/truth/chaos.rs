@@ -55,8 +55,13 @@ fn on_two_threads<T: Sync>(items: &[T], task: impl Fn(usize, &T) -> String + Syn
 fn verdict(variant: &Variant, pipeline: &Pipeline, lines: &[String]) -> String {
     let summary = match pipeline.run() {
         Ok(summary) => summary,
-        Err(failure) => return format!("{}: {failure}
-", variant.label()),
+        Err(failure) => {
+            return format!(
+                "{}: {failure}
+",
+                variant.label()
+            );
+        }
     };
     let events = Events::read(lines, variant.is_flat(), variant.is_mysql());
     let residuals = Residuals::read();

@@ -76,7 +76,12 @@ impl Pipeline {
         if output.status.success() {
             return Ok(output);
         }
-        Err(format!("{words:?} ended with {}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr)))
+        Err(format!(
+            "{words:?} ended with {}\n{}\n{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        ))
     }
 
     /// Runs the command to its end; it must succeed.

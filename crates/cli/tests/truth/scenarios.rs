@@ -49,7 +49,8 @@ fn scenario(name: &str) {
     for variant in corpus::variants().into_iter().filter(|v| v.scenario == name) {
         let pipeline = Pipeline::new(&variant, variant.types(), &variant.file());
         match pipeline.run() {
-            Ok(summary) => wrong.extend(faults(&summary).into_iter().map(|fault| format!("{}: {fault}", variant.label()))),
+            Ok(summary) => wrong
+                .extend(faults(&summary).into_iter().map(|fault| format!("{}: {fault}", variant.label()))),
             Err(failure) => {
                 wrong.push(format!("{}: {failure}", variant.label()));
                 continue;

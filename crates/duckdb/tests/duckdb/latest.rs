@@ -159,6 +159,16 @@ fn a_table_without_key_has_no_view_and_says_so_once() {
 }
 
 #[test]
+fn keys_with_nulls_are_keys() {
+    let mut world = World::new(Layout::Append);
+    let pairs = schema("pairs", 2, &[("a", Type::Int64), ("b", Type::Text), ("v", Type::Text)]);
+    let of = |n, b, v| event(&pairs, Op::Update, n, &[Value::Int(1), b, v]);
+    world.epoch(vec![of(1, Value::Null, Value::Text("old")), of(2, Value::Text("x"), Value::Text("x"))]);
+    world.epoch(vec![of(3, Value::Null, Value::Text("new")), of(4, Value::Null, Value::Unchanged)]);
+    assert_eq!(world.rows("SELECT * FROM pairs_latest ORDER BY b"), ["1|x|x", "1|NULL|new"]);
+}
+
+#[test]
 fn a_repeated_event_is_one_row_where_the_history_may_repeat() {
     let mut world = World::with(Layout::Append, |config| config.history_repeats = true);
     world.epoch(vec![doc(Op::Create, 1, 1, "a", Value::Null), doc(Op::Create, 1, 1, "a", Value::Null)]);

@@ -153,6 +153,22 @@ impl World {
         Ok(Self { folder, config, sink, epoch })
     }
 
+    /// Goes on with a copy of the file and its log as they are on disk, as after a power cut: nothing is closed, rolled
+    /// back or checkpointed first.
+    pub(crate) fn power_cut(self, last: Option<&CommitToken>) -> Result<Self> {
+        let folder = TempDir::new().unwrap();
+        let mut config = self.config.clone();
+        config.path = folder.path().join("w.duckdb");
+        std::fs::copy(self.path(), &config.path).unwrap();
+        let log = self.folder.path().join("w.duckdb.wal");
+        if log.exists() {
+            std::fs::copy(log, folder.path().join("w.duckdb.wal")).unwrap();
+        }
+        let mut sink = DuckSink::open(config.clone())?;
+        now(sink.recover(last))?;
+        Ok(Self { folder, config, sink, epoch: self.epoch })
+    }
+
     pub(crate) fn notices(&mut self) -> Vec<SinkNotice> {
         self.sink.notices()
     }
