@@ -470,7 +470,7 @@ mod tests {
             format!("source: {{ type: files, path: a, '${{TOKEN}}': 1 }}\n{SINK}"),
             format!("source: {{ type: files, path: a }}\ncheckpoint: {{ interval: '${{TOKEN}}' }}\n{SINK}"),
             format!("source: {{ type: files, path: a }}\npipeline: '${{TOKEN}} {{}}'\n{SINK}"),
-            format!("source: {{ type: files, path: a }}\nsinks: [ '${{TOKEN}}' ]\n"),
+            "source: { type: files, path: a }\nsinks: [ '${TOKEN}' ]\n".to_owned(),
         ] {
             let shown = problems(&text);
             assert!(!shown.contains("hunter2"), "{text}\n{shown}");

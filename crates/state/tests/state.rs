@@ -1,5 +1,8 @@
 //! The local store against crashes, copies and damage.
 
+// Helpers of tests are not tests in clippy's eyes.
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use millstream_core::checkpoint::SinkMark;

@@ -156,7 +156,7 @@ fn split_fields(fields: &str) -> Vec<String> {
 fn field(text: &str) -> (String, SqlType) {
     if let Some(rest) = text.strip_prefix('"') {
         let mut end = 0;
-        while !(rest[end..].starts_with('"') && !rest[end..].starts_with("\"\"")) {
+        while !rest[end..].starts_with('"') || rest[end..].starts_with("\"\"") {
             end += if rest[end..].starts_with("\"\"") {
                 2
             } else {
