@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millstream_core::dedupe::{Forward, Gate};
 use millstream_core::watermark::Watermarks;
@@ -249,6 +250,7 @@ fn wire(
         early_letters: Vec::new(),
         notices: BTreeMap::new(),
         forwards_pending: !last.forwards.is_empty(),
+        taken_in: shared.gauges.records_in.load(Ordering::Relaxed),
         ending: false,
         timer: Box::pin(sleep(settings.checkpoint_interval)),
         patience: Patience::new(shared.clone(), settings.checkpoint_timeout),

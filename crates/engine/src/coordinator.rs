@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_core::checkpoint::SinkMark;
@@ -58,8 +59,10 @@ pub(crate) struct Coordinator {
     pub(crate) counters: Counters,
     pub(crate) early_letters: Vec<(Vec<DeadLetter>, Option<Permit>)>,
     pub(crate) notices: BTreeMap<String, u64>,
-    /// Forwards that recovery has sent again: the first checkpoint must not be the last.
+    /// Shards' messages of the last checkpoint (sent again by recovery) are on their way: another one must follow.
     pub(crate) forwards_pending: bool,
+    /// Records taken in before the last barrier.
+    pub(crate) taken_in: u64,
     pub(crate) ending: bool,
     pub(crate) timer: Pin<Box<Sleep>>,
     pub(crate) patience: Patience,
@@ -117,7 +120,12 @@ impl Coordinator {
                         return Ok(());
                     }
                 },
-                () = &mut self.timer => return Ok(()),
+                () = &mut self.timer => {
+                    if !self.is_quiet() {
+                        return Ok(());
+                    }
+                    self.timer.as_mut().reset(Instant::now() + self.settings.checkpoint_interval);
+                }
                 () = self.pressure.exceeded.notified() => return Ok(()),
                 report = self.reports.recv() => match report.ok_or(Stop::Neighbour)? {
                     Report::Exhausted => {
@@ -128,6 +136,12 @@ impl Coordinator {
                 },
             }
         }
+    }
+
+    /// Whether a checkpoint now would equal the last one.
+    fn is_quiet(&self) -> bool {
+        let taken_in = self.shared.gauges.records_in.load(Ordering::Relaxed);
+        taken_in == self.taken_in && self.notices.is_empty() && !self.forwards_pending
     }
 
     /// No record is taken in any more; what is under way is finished.
@@ -148,6 +162,8 @@ impl Coordinator {
         let started = Instant::now();
         self.patience.begin();
         let barrier = self.next_barrier();
+        // Before the barrier: what intake counts later may stand behind it, and asks for another checkpoint.
+        self.taken_in = self.shared.gauges.records_in.load(Ordering::Relaxed);
         self.intake.send(IntakeOrder::Barrier(barrier)).map_err(gone)?;
         let mut checkpoint = self.gather(barrier).await?;
         if let Some(token) = self.dead_letters.prepare().await? {
@@ -159,7 +175,9 @@ impl Coordinator {
             self.dead_letters.write(&letters).await?;
         }
 
-        let sent_forwards = !checkpoint.forwards.is_empty() || std::mem::take(&mut self.forwards_pending);
+        let sent_forwards = !checkpoint.forwards.is_empty() || self.forwards_pending;
+        // What was sent in this epoch is received in the next.
+        self.forwards_pending = !checkpoint.forwards.is_empty();
         checkpoint.sinks = self.marks.values().cloned().collect();
         checkpoint.counters = self.counters.clone();
         let positions = checkpoint.positions.clone();

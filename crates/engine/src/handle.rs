@@ -60,7 +60,7 @@ impl Handle {
         self.shared.cancelled.send_replace(true);
     }
 
-    /// Stop taking records in; epochs go on.
+    /// Stop taking records in; what is under way is finished and committed.
     pub fn pause(&self) {
         self.shared.ask(Request::Pause(true));
     }

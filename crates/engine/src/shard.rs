@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millstream_core::dedupe::{Forward, Gate};
-use millstream_core::{OutputBatch, PartitionId, Position, RecordBatch};
+use millstream_core::{Output, OutputBatch, PartitionId, Position, RecordBatch};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
@@ -67,12 +67,13 @@ impl Shard {
     async fn batch(&mut self, batch: ShardBatch) -> Staged {
         let mut outputs = Vec::with_capacity(batch.events.len() + 8);
         let mut sends = Vec::new();
-        let count = batch.events.len() as u64;
         for event in batch.events {
             let late = matches!((event.facts.ts_ms, batch.watermark_ms), (Some(ts), Some(w)) if ts < w);
             self.gate.judge(event, late, &mut outputs, &mut sends)?;
         }
-        self.gauges.events_in.fetch_add(count, Ordering::Relaxed);
+        // Not what came in: a truncate comes to every shard and is one event, its own shard's.
+        let count = outputs.iter().filter(|output| matches!(output, Output::Event(_))).count();
+        self.gauges.events_in.fetch_add(count as u64, Ordering::Relaxed);
         self.pressure.tell(self.index, self.gate.dirty_bytes());
         self.send(sends)?;
         self.give(OutputBatch { outputs, records: batch.records }, Some(batch.permit)).await

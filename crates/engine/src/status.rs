@@ -12,7 +12,7 @@ pub enum Phase {
     Starting,
     /// Events flow.
     Running,
-    /// Intake is paused; epochs go on.
+    /// Intake is paused.
     Paused,
     /// Finishing what is in flight, then ending.
     Draining,
