@@ -28,6 +28,9 @@ pub(crate) struct Table {
     stored: StoredTable,
     /// The table's columns that hold the key.
     key: Vec<usize>,
+    /// Keys that the table had before. Events of an older shape, which still come while a change passes, don't bring
+    /// them back.
+    past_keys: Vec<Vec<String>>,
     bindings: Vec<Binding>,
     writer: Writer,
 }
@@ -54,7 +57,7 @@ impl Table {
                 Writer::Replica(Box::new(Replica::new(&stored, &key_columns(&stored), delete, false)))
             }
         };
-        Ok(Self { key: key_columns(&stored), stored, bindings: Vec::new(), writer })
+        Ok(Self { key: key_columns(&stored), stored, past_keys: Vec::new(), bindings: Vec::new(), writer })
     }
 
     /// Creates the table for rows of `schema`, and writes it down.
@@ -104,7 +107,8 @@ impl Table {
                 format!("table {source} is called {base}, because {first_choice} is taken by another table"),
             ));
         }
-        let table = Self { key: key_columns(&stored), stored, bindings: Vec::new(), writer };
+        let table =
+            Self { key: key_columns(&stored), stored, past_keys: Vec::new(), bindings: Vec::new(), writer };
         for position in 0..table.stored.shape.columns.len() {
             table.comment(session, position, notices)?;
         }
@@ -150,7 +154,7 @@ impl Table {
         }
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
         let key: Vec<_> = schema.key_names().map(str::to_owned).collect();
-        if key.is_empty() || key == self.stored.key {
+        if key.is_empty() || key == self.stored.key || self.past_keys.contains(&key) {
             self.bindings.push(binding);
             return Ok((self.bindings.len() - 1, changes));
         }
@@ -171,7 +175,7 @@ impl Table {
         self.flush(session)?;
         let text = format!("the key of {} is now ({})", self.stored.source, key.join(", "));
         notices.push(notice("key_changed", text));
-        self.stored.key = key;
+        self.past_keys.push(std::mem::replace(&mut self.stored.key, key));
         self.key = key_columns(&self.stored);
         self.reshape();
         session.catalog.update(&session.connection, &self.stored)?;

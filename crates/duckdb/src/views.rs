@@ -148,12 +148,10 @@ impl View<'_> {
 
     /// Equality of a row's key with the key that a life leads to.
     fn same_names(&self, row: &str, life: &str) -> String {
-        let one = |(i, (column, (_, single))): (usize, (&&TargetColumn, &(usize, bool)))| {
-            let equals = if *single { "=" } else { "IS NOT DISTINCT FROM" };
-            format!("{row}.{} {equals} {life}.__key_{i}", quote(&column.name))
+        let one = |(i, column): (usize, &&TargetColumn)| {
+            format!("{row}.{} IS NOT DISTINCT FROM {life}.__key_{i}", quote(&column.name))
         };
-        let pairs = self.key.columns.iter().zip(&self.key.places).enumerate();
-        pairs.map(one).collect::<Vec<_>>().join(" AND ")
+        self.key.columns.iter().enumerate().map(one).collect::<Vec<_>>().join(" AND ")
     }
 
     fn key_names(&self, prefix: &str) -> String {

@@ -274,13 +274,13 @@ fn a_key_that_changes_together_with_the_columns() {
         };
         let other = schema("t", 1, &[("id", Type::Int64), ("v", Type::Text)]);
         world.epoch(vec![
-            event(&before, Op::Update, 1, &[Value::Int(1), Value::Text("a")]),
-            event(&other, Op::Update, 1, &[Value::Int(1), Value::Text("a")]),
-            of(2, "eu", "b"),
-            of(3, "us", "c"),
-            of(4, "eu", "d"),
+            event(&before, Op::Update, 2, &[Value::Int(1), Value::Text("a")]),
+            event(&other, Op::Update, 3, &[Value::Int(1), Value::Text("a")]),
+            of(4, "eu", "b"),
+            of(5, "us", "c"),
+            of(6, "eu", "d"),
             // Of a schema that was mapped before the change.
-            event(&other, Op::Create, 5, &[Value::Int(2), Value::Text("e")]),
+            event(&other, Op::Create, 7, &[Value::Int(2), Value::Text("e")]),
         ]);
         let rows = match layout {
             Layout::Append => {
