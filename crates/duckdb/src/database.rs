@@ -45,14 +45,14 @@ impl Database {
         if let Some(inner) = open.iter().find(|(p, _)| *p == path).and_then(|(_, weak)| weak.upgrade()) {
             return Ok(Self(inner));
         }
-        let mut config = Config::default()
-            .max_memory(&settings.memory_limit)
-            .explain(|| format!("setting memory_limit to {}", settings.memory_limit))?;
-        if settings.threads > 0 {
-            config = config.threads(settings.threads.into()).explain(|| "setting threads".to_owned())?;
-        }
-        let root =
-            Connection::open_with_flags(&path, config).explain(|| format!("opening {}", path.display()))?;
+        let root = match connect(&path, settings) {
+            Ok(root) => root,
+            Err(_) if write_ahead_log(&path).exists() => {
+                replay_attached(&path, settings)?;
+                connect(&path, settings)?
+            }
+            Err(error) => return Err(error),
+        };
         // The default of 16 MB would compress a busy table's last rows again every second; a crash replays at most this.
         root.execute_batch("SET checkpoint_threshold = '256MB'")
             .explain(|| "setting checkpoint_threshold".to_owned())?;
@@ -100,6 +100,41 @@ impl Database {
     }
 }
 
+fn connect(path: &Path, settings: &Settings) -> Result<Connection> {
+    Connection::open_with_flags(path, config(settings)?).explain(|| format!("opening {}", path.display()))
+}
+
+fn config(settings: &Settings) -> Result<Config> {
+    let config = Config::default()
+        .max_memory(&settings.memory_limit)
+        .explain(|| format!("setting memory_limit to {}", settings.memory_limit))?;
+    match settings.threads {
+        0 => Ok(config),
+        threads => config.threads(threads.into()).explain(|| "setting threads".to_owned()),
+    }
+}
+
+/// Where DuckDB keeps what is committed and not yet in the file.
+fn write_ahead_log(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".wal");
+    name.into()
+}
+
+/// Replays a file's write-ahead log with the file attached to a database in memory, and checkpoints it.
+///
+/// After a crash, DuckDB 1.5 cannot open a file as the main database if its log holds a change of a column's type that
+/// names a function or the JSON type: it looks these up in a default database that is not there yet ("Calling
+/// DatabaseManager::GetDefaultDatabase with no default database set"). Attached to another one, it can.
+fn replay_attached(path: &Path, settings: &Settings) -> Result<()> {
+    let doing = || format!("replaying the write-ahead log of {}", path.display());
+    let memory = Connection::open_in_memory_with_flags(config(settings)?).explain(doing)?;
+    let quoted = path.display().to_string().replace('\'', "''");
+    memory
+        .execute_batch(&format!("ATTACH '{quoted}' AS replayed; CHECKPOINT replayed; DETACH replayed"))
+        .explain(doing)
+}
+
 /// An absolute path whose folder exists.
 fn absolute(path: &Path) -> Result<PathBuf> {
     let file = path.file_name().ok_or_else(|| Error::fatal(format!("{} names no file", path.display())))?;
@@ -129,4 +164,35 @@ pub(crate) fn create_dataset(connection: &Connection, dataset: &str) -> Result<(
     connection
         .execute_batch(&format!("CREATE SCHEMA IF NOT EXISTS {}", crate::ident::quote(dataset)))
         .explain(|| format!("creating schema {dataset}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crash right after a column became JSON left a file that nobody could open: DuckDB fails to replay that change of
+    /// type when the file is its main database. Found by killing a pipeline whose table widened.
+    #[test]
+    fn a_logged_change_of_type_does_not_lock_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (live, crashed) = (dir.path().join("live.duckdb"), dir.path().join("crashed.duckdb"));
+        let connection = Connection::open(&live).unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (a INT, c BIGINT); INSERT INTO t VALUES (1, 2); CHECKPOINT")
+            .unwrap();
+        connection
+            .execute_batch(
+                "SET checkpoint_threshold = '1GB'; ALTER TABLE t ALTER COLUMN c SET DATA TYPE VARCHAR USING to_json(c)::VARCHAR",
+            )
+            .unwrap();
+        // What a crash leaves behind: the file and its log.
+        std::fs::copy(&live, &crashed).unwrap();
+        std::fs::copy(write_ahead_log(&live), write_ahead_log(&crashed)).unwrap();
+
+        let settings = Settings { memory_limit: "256MB".to_owned(), threads: 1 };
+        let database = Database::open(&crashed, &settings).unwrap();
+        let value: String =
+            database.connect().unwrap().query_row("SELECT c FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!(value, "2");
+    }
 }
