@@ -41,7 +41,7 @@ impl Default for Options {
 pub(crate) const CHECKPOINT: u8 = 0xFF;
 
 /// From this many rows an epoch is written as a table of its own; below, tables would be too small to pay.
-const TABLE_ROWS_MIN: usize = 250_000;
+const TABLE_ROWS_MIN: usize = 100_000;
 
 /// A checkpoint store in a local directory.
 pub struct LocalStore {
