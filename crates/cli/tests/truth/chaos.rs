@@ -1,7 +1,7 @@
 //! The same truth when records come again and out of order, when the process is killed, and when the number of shards
 //! changes on the way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -139,20 +139,29 @@ fn run_and_kill(
     random: &mut Random,
 ) -> Result<usize, String> {
     let mut process = pipeline.start();
-    // The first checkpoint tells that it runs; a process that never gets there is killed all the same.
-    let started = Instant::now();
-    while !pipeline.path("out.duckdb").exists() && started.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let kill_after = Duration::from_millis(random.below(600));
-    let running = Instant::now();
     let pieces = 8 + random.below(8) as usize;
     let step = (target - fed) / pieces + 1;
-    while running.elapsed() < kill_after {
+    let kill_after = Duration::from_millis(random.below(500));
+    let mut feed = || {
         let end = (fed + step).min(target);
         feeder::append(&pipeline.path("in.jsonl"), &text[fed..end]);
         fed = end;
         std::thread::sleep(Duration::from_millis(random.below(40)));
+    };
+    // Only a kill between checkpoints says something. A process that makes none in time is killed all the same: where
+    // kills land changes what is tried, not what must hold.
+    feed();
+    let modified = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+    let fed_at = modified(&pipeline.path("in.jsonl"));
+    let written = || files(&pipeline.path("state")).iter().any(|file| modified(file) > fed_at);
+    let started = Instant::now();
+    while !(pipeline.path("out.duckdb").exists() && written()) && started.elapsed() < Duration::from_secs(10)
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let running = Instant::now();
+    while running.elapsed() < kill_after {
+        feed();
     }
     if let Some(status) = process.try_wait().unwrap() {
         let log = std::fs::read_to_string(pipeline.path("log.txt")).unwrap();
@@ -162,4 +171,11 @@ fn run_and_kill(
     process.kill().unwrap();
     process.wait().unwrap();
     Ok(fed)
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }

@@ -5,7 +5,6 @@
 
 // Helpers of tests are not tests in clippy's eyes.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
-
 #![expect(clippy::type_complexity, reason = "tables of the corpus read best as nested literals")]
 
 mod bad_input;

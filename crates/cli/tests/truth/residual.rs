@@ -63,6 +63,15 @@ impl Residuals {
         Self(lines.map(entry).collect())
     }
 
+    /// Whether the list expects a column to differ between two variants of a scenario, or says nothing about its rows.
+    pub(crate) fn sets_apart(&self, a: &Variant, b: &Variant, table: &str, column: &str) -> bool {
+        let names = |e: &Entry, v: &Variant| e.variants.iter().any(|name| name == v.name || name == "*");
+        self.0.iter().filter(|e| e.scenario == a.scenario && e.table == table).any(|e| {
+            let rows = e.columns.iter().any(|c| c == "*") && e.keys.iter().any(|k| k == "*");
+            rows || e.columns.iter().any(|c| c == column) && names(e, a) != names(e, b)
+        })
+    }
+
     /// Compares what was found in one view of one variant with the list; a report if they disagree.
     pub(crate) fn check(&self, variant: &Variant, view: View, found: &[Difference]) -> Report {
         let entries: Vec<&Entry> = self
