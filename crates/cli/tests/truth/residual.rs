@@ -63,13 +63,19 @@ impl Residuals {
         Self(lines.map(entry).collect())
     }
 
-    /// Whether the list expects a column to differ between two variants of a scenario, or says nothing about its rows.
+    /// Whether the list says nothing about which rows a table has.
+    pub(crate) fn is_open(&self, variant: &Variant, table: &str) -> bool {
+        let open = |e: &Entry| e.columns.contains(&"*".to_owned()) && e.keys.contains(&"*".to_owned());
+        self.0.iter().any(|e| e.scenario == variant.scenario && e.table == table && open(e))
+    }
+
+    /// Whether the list expects a column to differ between two variants of a scenario.
     pub(crate) fn sets_apart(&self, a: &Variant, b: &Variant, table: &str, column: &str) -> bool {
         let names = |e: &Entry, v: &Variant| e.variants.iter().any(|name| name == v.name || name == "*");
-        self.0.iter().filter(|e| e.scenario == a.scenario && e.table == table).any(|e| {
-            let rows = e.columns.iter().any(|c| c == "*") && e.keys.iter().any(|k| k == "*");
-            rows || e.columns.iter().any(|c| c == column) && names(e, a) != names(e, b)
-        })
+        let of_column = |e: &&Entry| {
+            e.scenario == a.scenario && e.table == table && e.columns.iter().any(|c| c == column)
+        };
+        self.0.iter().filter(of_column).any(|e| names(e, a) != names(e, b) || e.cause.starts_with("garbled"))
     }
 
     /// Compares what was found in one view of one variant with the list; a report if they disagree.
