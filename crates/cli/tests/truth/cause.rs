@@ -64,6 +64,8 @@ pub(crate) fn verify(code: &str, d: &Difference, declared: &Table, variant: &Var
         // The table was dropped or renamed, and its key changed: schema changes are no events of rows.
         "dropped" => d.column == "*" && d.got.is_some() && variant.is_mysql(),
         "key-changed" => d.column == "*",
+        // A known fault of ours, to be mended: then the entry fails the test and goes.
+        "BUG" => true,
         "unscaled" => unscaled(d) && !variant.is_wrapped(),
         "not-unique" => d.column == "*" && d.got.is_none(),
         _ => return Err(format!("{code} is no known cause")),

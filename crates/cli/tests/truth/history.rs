@@ -67,3 +67,32 @@ pub(crate) fn differences(connection: &Connection, variant: &Variant, events: &E
         })
         .collect()
 }
+
+/// Tables whose changelog has another number of rows than their history.
+pub(crate) fn changelog_differences(connection: &Connection) -> Vec<String> {
+    let counts = |sink: &str| -> BTreeMap<String, u64> {
+        let sql = format!(
+            "SELECT name, CASE WHEN \"schema\" = '' THEN db ELSE \"schema\" END || '.' || \"table\" \
+             FROM {sink}._millstream_tables"
+        );
+        let mut statement = connection.prepare(&sql).unwrap();
+        let tables =
+            statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).unwrap();
+        let count = |(name, table): (String, String)| {
+            let sql = format!("SELECT count(*) FROM {sink}.{}", quote(&name));
+            (table, connection.query_row(&sql, [], |row| row.get(0)).unwrap())
+        };
+        tables.map(Result::unwrap).map(count).collect()
+    };
+    let (history, changelog) = (counts("history"), counts("changelog"));
+    let tables: BTreeSet<&String> = history.keys().chain(changelog.keys()).collect();
+    let differs = |table: &&String| history.get(*table) != changelog.get(*table);
+    let line = |table: &String| {
+        format!(
+            "{table}: {:?} rows in the history, {:?} in the changelog",
+            history.get(table),
+            changelog.get(table)
+        )
+    };
+    tables.into_iter().filter(differs).map(line).collect()
+}

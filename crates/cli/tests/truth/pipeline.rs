@@ -103,6 +103,13 @@ impl Pipeline {
         command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
+    /// Whether the pipeline, running, has made a checkpoint since it was started.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        let answer = self.attempt(&["status", "CONFIG", "--json"]);
+        let status: Option<Json> = answer.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
+        status.is_some_and(|status| status["phase"] == "running" && status["checkpoints"].as_u64() > Some(0))
+    }
+
     /// What it wrote.
     pub(crate) fn open(&self) -> duckdb::Connection {
         let config = duckdb::Config::default().access_mode(duckdb::AccessMode::ReadOnly).unwrap();

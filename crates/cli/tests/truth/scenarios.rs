@@ -31,6 +31,7 @@ pub(crate) fn judge(
         ));
     }
     let mut wrong = history::differences(connection, variant, events);
+    wrong.extend(history::changelog_differences(connection));
     wrong.iter_mut().for_each(|line| *line = format!("{}: {line}", variant.label()));
     (report, wrong)
 }
