@@ -15,8 +15,8 @@ const GOOD: usize = 10_000;
 /// Of each kind.
 const BAD: usize = 10;
 const LONG: usize = 10 << 20;
-/// Debug builds with DuckDB in the process take about half of it.
-const MEMORY_BYTES_MAX: u64 = 700 << 20;
+/// A debug build takes about 280 MiB, DuckDB and records of 10 MiB included.
+const MEMORY_BYTES_MAX: u64 = 450 << 20;
 
 /// Good envelopes, and one of them as a JSON value to spoil.
 fn envelopes() -> (Vec<String>, Json) {
@@ -174,6 +174,7 @@ fn bad_records_become_dead_letters_and_good_ones_land() {
     feeder::append(&pipeline.path("in.jsonl"), &text);
 
     let memory = run_and_measure(&pipeline);
+    println!("{} MiB at most for a file of {} MiB", memory >> 20, text.len() >> 20);
     assert!(memory < MEMORY_BYTES_MAX, "the process took {} MiB", memory >> 20);
 
     let rows = |pipeline: &Pipeline, table: &str| {

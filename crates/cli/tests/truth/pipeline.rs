@@ -55,7 +55,10 @@ impl Pipeline {
     /// The command with its config, which is written anew.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let config = self.path("pipeline.yaml");
-        std::fs::write(&config, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        // Renamed into place: a pipeline that was just started may be reading it, and must never see half of one.
+        let half = self.path("pipeline.yaml.half");
+        std::fs::write(&half, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        std::fs::rename(&half, &config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
         let at = words.iter().position(|w| *w == "CONFIG");
         for (i, word) in words.iter().enumerate() {
