@@ -161,6 +161,8 @@ fn wire(
 ) -> Result<Coordinator> {
     let Recovered { store, source, sinks, dead_letters, last, plan } = recovered;
     let last = last.unwrap_or_default();
+    // Before intake runs: what it counts from now on asks for a checkpoint.
+    let taken_in = shared.gauges.records_in.load(Ordering::Relaxed);
     let now_us = i64::try_from(world.clock().now().as_micros()).unwrap_or(i64::MAX);
     let flowing = EpochStart { epoch: plan.epoch, ingested_at_us: now_us.max(plan.ingested_at_us + 1) };
     let (reports, reported) = mpsc::channel(64);
@@ -250,7 +252,7 @@ fn wire(
         early_letters: Vec::new(),
         notices: BTreeMap::new(),
         forwards_pending: !last.forwards.is_empty(),
-        taken_in: shared.gauges.records_in.load(Ordering::Relaxed),
+        taken_in,
         ending: false,
         timer: Box::pin(sleep(settings.checkpoint_interval)),
         patience: Patience::new(shared.clone(), settings.checkpoint_timeout),
