@@ -93,6 +93,8 @@ pub(crate) struct DuckdbPlan {
     pub(crate) delete: config::DeleteMode,
     pub(crate) on_type_change: config::OnTypeChange,
     pub(crate) table_name: String,
+    /// Whether the history can hold an event twice.
+    pub(crate) history_repeats: bool,
 }
 
 /// Restart strategy.
@@ -339,6 +341,7 @@ impl Checker<'_> {
             delete: duckdb.delete.unwrap_or(config::DeleteMode::Hard),
             on_type_change: duckdb.on_type_change.unwrap_or(config::OnTypeChange::NewColumn),
             table_name,
+            history_repeats: mode == DedupeMode::Off,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use millstream_core::{EventId, Incarnation, Order, Snapshot};
 
+use crate::codec::bigint::digits;
 use crate::envelope::{Flaw, Members};
 use crate::scan::{Cursor, Number, ScanError, Str};
 
@@ -352,24 +353,9 @@ fn bit_of(name: &str) -> Option<u32> {
     })
 }
 
-/// An integer's text, without going through a formatter.
+/// An integer's text.
 pub(crate) fn decimal(n: i64) -> Box<str> {
-    let mut buffer = [0u8; 20];
-    let mut at = buffer.len();
-    let mut rest = n.unsigned_abs();
-    loop {
-        at -= 1;
-        buffer[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if n < 0 {
-        at -= 1;
-        buffer[at] = b'-';
-    }
-    std::str::from_utf8(&buffer[at..]).unwrap_or_default().into()
+    digits(n.unsigned_abs(), n < 0, &mut [0; 21]).into()
 }
 
 /// A change's order and identity.

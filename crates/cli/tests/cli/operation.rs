@@ -109,3 +109,25 @@ fn the_demo_shows_what_it_promises() {
     let mine = place.run(&["demo", "--directory", "mine", "--events", events.to_str().unwrap()]);
     assert_eq!(mine.code, 2, "a folder that no demo made is left alone");
 }
+
+/// With `dedupe: off` a redelivered event stands twice in the history, and its row stood twice in the latest view too:
+/// the sink was never told that its history repeats.
+#[test]
+fn without_dedupe_the_latest_view_still_has_each_row_once() {
+    let place = Workplace::new(
+        "source: { type: files, path: in.jsonl, lines: record }\ndedupe: off\n\
+         sinks:\n  - { type: duckdb, path: out.duckdb, layout: append }\n",
+    );
+    let events = std::fs::read_to_string(corpus("shop.schema.jsonl")).unwrap();
+    place.write("in.jsonl", events.repeat(2));
+    place.run(&["run", "p.yaml", "--until-idle"]).ok();
+    let count = |of: &str| {
+        let sql = format!("SELECT count(*) AS n, count(DISTINCT order_id) AS keys FROM {of}");
+        let rows = place.run(&["query", "p.yaml", &sql, "--json"]).ok().json();
+        (rows[0]["n"].as_u64().unwrap(), rows[0]["keys"].as_u64().unwrap())
+    };
+    assert_eq!(count("orders_raw").0, 2 * 96);
+    let (rows, keys) = count("orders_latest");
+    assert!(keys > 0);
+    assert_eq!(rows, keys);
+}

@@ -69,20 +69,29 @@ fn limbs(bytes: &[u8], negative: bool) -> Vec<u32> {
     limbs
 }
 
+/// A number's text in `buffer`, without going through a formatter.
+pub(crate) fn digits(n: u64, negative: bool, buffer: &mut [u8; 21]) -> &str {
+    let mut at = buffer.len();
+    let mut rest = n;
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if negative {
+        at -= 1;
+        buffer[at] = b'-';
+    }
+    std::str::from_utf8(&buffer[at..]).expect("invariant: digits are ASCII")
+}
+
 fn push_number(out: &mut String, n: u128) {
     if let Ok(small) = u64::try_from(n) {
-        let mut buffer = [0u8; 20];
-        let mut at = buffer.len();
-        let mut rest = small;
-        loop {
-            at -= 1;
-            buffer[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        out.push_str(std::str::from_utf8(&buffer[at..]).unwrap_or_default());
+        let mut buffer = [0; 21];
+        out.push_str(digits(small, false, &mut buffer));
     } else {
         out.push_str(&n.to_string());
     }

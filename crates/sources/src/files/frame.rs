@@ -131,7 +131,7 @@ fn unescape(mut inner: &[u8], buffer: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The code point of `XXXX` or `XXXX\uXXXX`, and what follows.
+/// The code point of four hex digits, or of a surrogate pair written as four hex digits, `\u` and four more, and what follows.
 fn code_point(text: &[u8]) -> Option<(char, &[u8])> {
     let high = hex(text)?;
     let rest = &text[4..];
