@@ -12,6 +12,7 @@ use millstream_core::{Error, Result, TableName};
 use crate::column_type::{decode, encode};
 use crate::error::Explain;
 use crate::ident::{literal, qualify};
+use crate::keyed::StoredKey;
 use crate::names::fold;
 use crate::shape::{Shape, TargetColumn};
 
@@ -31,8 +32,8 @@ pub(crate) struct StoredTable {
     pub(crate) name: String,
     /// Its latest view's name, where it has one.
     pub(crate) view: Option<String>,
-    /// Names of the key's source columns, in the key's order.
-    pub(crate) key: Vec<String>,
+    /// Its keys, the oldest one first; the last one is the one that it has, empty if it has none.
+    pub(crate) keys: Vec<StoredKey>,
     /// How many columns the table was created with; later ones stand behind the sink's own.
     pub(crate) initial: usize,
     /// Text of the order below which a replica takes nothing, being truncated there.
@@ -68,7 +69,7 @@ impl Catalog {
         connection
             .execute_batch(&format!(
                 "CREATE TABLE IF NOT EXISTS {tables} (sink VARCHAR, layout VARCHAR, db VARCHAR, \"schema\" VARCHAR, \
-                 \"table\" VARCHAR, name VARCHAR, view VARCHAR, key VARCHAR, initial BIGINT, truncated VARCHAR);
+                 \"table\" VARCHAR, name VARCHAR, view VARCHAR, keys VARCHAR, initial BIGINT, truncated VARCHAR);
                  CREATE TABLE IF NOT EXISTS {columns} (sink VARCHAR, name VARCHAR, position BIGINT, source VARCHAR, \
                  \"column\" VARCHAR, type VARCHAR, guessed BOOLEAN, unchanged BOOLEAN);
                  CREATE TABLE IF NOT EXISTS {epochs} (sink VARCHAR, epoch BIGINT, ingested_at_us BIGINT);
@@ -90,7 +91,7 @@ impl Catalog {
     pub(crate) fn load(&self, connection: &Connection) -> Result<Vec<StoredTable>> {
         let doing = || format!("reading the metadata of sink {} in {}", self.sink, self.dataset);
         let sql = format!(
-            "SELECT db, \"schema\", \"table\", layout, name, view, key, initial, truncated FROM {} WHERE sink = ? ORDER BY name",
+            "SELECT db, \"schema\", \"table\", layout, name, view, keys, initial, truncated FROM {} WHERE sink = ? ORDER BY name",
             self.table("_millstream_tables")
         );
         let mut statement = connection.prepare(&sql).explain(doing)?;
@@ -103,7 +104,7 @@ impl Catalog {
                         layout: text(3)?,
                         name: text(4)?,
                         view: row.get(5)?,
-                        key: Vec::new(),
+                        keys: Vec::new(),
                         initial: row.get::<_, i64>(7)? as usize,
                         truncated: row.get(8)?,
                         shape: Shape::default(),
@@ -114,8 +115,11 @@ impl Catalog {
             .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
             .explain(doing)?;
         let mut tables = Vec::new();
-        for (mut table, key) in rows {
-            table.key = serde_json::from_str(&key).map_err(|e| self.damaged(&table.name).with_source(e))?;
+        for (mut table, keys) in rows {
+            let keys: Vec<_> =
+                serde_json::from_str(&keys).map_err(|e| self.damaged(&table.name).with_source(e))?;
+            let keys = keys.iter().map(StoredKey::decode).collect::<Option<Vec<_>>>();
+            table.keys = keys.filter(|keys| !keys.is_empty()).ok_or_else(|| self.damaged(&table.name))?;
             table.shape = self.load_columns(connection, &table.name)?;
             tables.push(table);
         }
@@ -178,7 +182,6 @@ impl Catalog {
 
     /// Writes a new table down.
     pub(crate) fn register(&self, connection: &Connection, table: &StoredTable) -> Result<()> {
-        let key = key_json(&table.key);
         connection
             .execute(
                 &format!(
@@ -193,7 +196,7 @@ impl Catalog {
                     &*table.source.table,
                     table.name,
                     table.view,
-                    key,
+                    keys_json(&table.keys),
                     table.initial as i64,
                     table.truncated
                 ],
@@ -202,15 +205,15 @@ impl Catalog {
             .explain(|| format!("registering table {}", table.name))
     }
 
-    /// Updates the key and truncate order of a table.
+    /// Updates the keys and truncate order of a table.
     pub(crate) fn update(&self, connection: &Connection, table: &StoredTable) -> Result<()> {
         connection
             .execute(
                 &format!(
-                    "UPDATE {} SET key = ?, truncated = ? WHERE sink = ? AND name = ?",
+                    "UPDATE {} SET keys = ?, truncated = ? WHERE sink = ? AND name = ?",
                     self.table("_millstream_tables")
                 ),
-                params![key_json(&table.key), table.truncated, self.sink, table.name],
+                params![keys_json(&table.keys), table.truncated, self.sink, table.name],
             )
             .map(drop)
             .explain(|| format!("updating the metadata of table {}", table.name))
@@ -312,6 +315,6 @@ impl Catalog {
     }
 }
 
-fn key_json(key: &[String]) -> String {
-    serde_json::to_string(key).expect("invariant: texts have a JSON form")
+fn keys_json(keys: &[StoredKey]) -> String {
+    serde_json::Value::Array(keys.iter().map(StoredKey::encode).collect()).to_string()
 }

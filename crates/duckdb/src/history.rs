@@ -10,6 +10,7 @@ use crate::batch::{Batches, CHUNK_ROWS, Place};
 use crate::builder::ColumnBuilder;
 use crate::catalog::{Mark, StoredTable};
 use crate::column_type::{arrow_fields, arrow_type};
+use crate::keyed::Keyed;
 use crate::rows::{self, Trouble};
 use crate::shape::Binding;
 
@@ -32,6 +33,7 @@ pub(crate) fn own_columns() -> Vec<Field> {
         field("__order", Type::Text),
         field("__unchanged", Type::List(Box::new(Type::Text))),
         field("__old_key", Type::Text),
+        field("__key_columns", Type::Text),
     ]
 }
 
@@ -66,6 +68,7 @@ struct OwnColumns {
     order: StringBuilder,
     unchanged: ColumnBuilder,
     old_key: StringBuilder,
+    key_columns: StringBuilder,
     order_text: String,
 }
 
@@ -86,11 +89,11 @@ impl History {
         }
     }
 
-    /// Takes an event. Nothing of it is kept if it can't be written.
+    /// Takes an event that came under the key `keyed`. Nothing of it is kept if it can't be written.
     pub(crate) fn push(
         &mut self,
         table: &StoredTable,
-        key: &[usize],
+        keyed: &Keyed,
         binding: &Binding,
         event: &Event,
         mark: Mark,
@@ -99,7 +102,7 @@ impl History {
         if event.op == Op::Truncate {
             self.columns.iter_mut().for_each(ColumnBuilder::push_null);
         } else {
-            rows::push_row(&mut self.columns, &table.shape, binding, key, &event.row);
+            rows::push_row(&mut self.columns, &table.shape, binding, &keyed.columns, &event.row);
         }
         let unchanged = event.row.has_unchanged();
         let names = || rows::unchanged(&table.shape, binding, &event.row);
@@ -108,7 +111,7 @@ impl History {
         } else {
             self.own.unchanged.push_null();
         }
-        self.own.push(event, &self.source_table, mark);
+        self.own.push(event, &self.source_table, keyed.told.as_deref(), mark);
         self.rows += 1;
         self.bytes += event.row.heap_len() + 16 * self.columns.len() + 128;
         Ok(())
@@ -160,11 +163,12 @@ impl OwnColumns {
             order: StringBuilder::new(),
             unchanged: ColumnBuilder::new(&Type::List(Box::new(Type::Text))),
             old_key: StringBuilder::new(),
+            key_columns: StringBuilder::new(),
             order_text: String::new(),
         }
     }
 
-    fn push(&mut self, event: &Event, source_table: &str, mark: Mark) {
+    fn push(&mut self, event: &Event, source_table: &str, key_columns: Option<&str>, mark: Mark) {
         self.op.append_value(event.op.code());
         self.source_ts_ms.append_option(event.facts.ts_ms);
         self.ingested_at.append_value(mark.ingested_at_us);
@@ -175,13 +179,14 @@ impl OwnColumns {
         event.order.write_hex(&mut self.order_text);
         self.order.append_value(&self.order_text);
         self.old_key.append_option(event.old_key.as_ref().and_then(rows::key_text));
+        self.key_columns.append_option(key_columns);
     }
 
     fn push_unchanged<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         push_texts(&mut self.unchanged, names);
     }
 
-    fn finish(&mut self) -> [ArrayRef; 9] {
+    fn finish(&mut self) -> [ArrayRef; 10] {
         [
             Arc::new(self.op.finish()),
             Arc::new(self.source_ts_ms.finish()),
@@ -192,6 +197,7 @@ impl OwnColumns {
             Arc::new(self.order.finish()),
             self.unchanged.finish(),
             Arc::new(self.old_key.finish()),
+            Arc::new(self.key_columns.finish()),
         ]
     }
 }

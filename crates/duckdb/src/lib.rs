@@ -16,6 +16,7 @@ mod ddl;
 mod error;
 mod history;
 mod ident;
+mod keyed;
 mod listing;
 mod names;
 mod nested;

@@ -24,6 +24,7 @@ use crate::config::DeleteMode;
 use crate::error::Explain;
 use crate::history::push_texts;
 use crate::ident::qualify;
+use crate::keyed::Keyed;
 use crate::replica_sql::ApplySql;
 use crate::rows::{self, Trouble};
 use crate::session::Session;
@@ -94,8 +95,8 @@ struct Staged {
 pub(crate) struct Replica {
     /// The table as it is in DuckDB: its shape in memory may be ahead while a change is made.
     table: StoredTable,
-    /// The table's columns that hold the key.
-    key: Vec<usize>,
+    /// The key by which its rows are known.
+    key: Keyed,
     delete: DeleteMode,
     columns: Vec<ColumnBuilder>,
     chunks: Vec<Vec<ArrayRef>>,
@@ -124,12 +125,32 @@ struct StagedPatch {
 }
 
 impl Replica {
-    /// The stage of a table. `is_new`: the table was just created, so that nothing in it can be newer.
-    pub(crate) fn new(table: &StoredTable, key: &[usize], delete: DeleteMode, is_new: bool) -> Self {
+    /// The stage of a table that was just created, so that nothing in it can be newer.
+    pub(crate) fn of_new(table: &StoredTable, delete: DeleteMode) -> Self {
+        Self { doubt: Doubt::UpTo(None), ..Self::new(table, delete) }
+    }
+
+    /// The stage of a table.
+    pub(crate) fn new(table: &StoredTable, delete: DeleteMode) -> Self {
+        Self::of_key(table, Keyed::now(table), delete)
+    }
+
+    /// The stages of what comes late under keys that the table had before.
+    pub(crate) fn of_past_keys(table: &StoredTable, delete: DeleteMode) -> Vec<Self> {
+        Keyed::past(table).map(|key| Self::of_key(table, key, delete)).collect()
+    }
+
+    /// Makes those stages anew, nothing being staged in them.
+    pub(crate) fn renew_past(&mut self, past: &mut Vec<Self>) {
+        self.changed_in = past.iter().map(|replica| replica.changed_in).fold(self.changed_in, Option::max);
+        *past = Self::of_past_keys(&self.table, self.delete);
+    }
+
+    fn of_key(table: &StoredTable, key: Keyed, delete: DeleteMode) -> Self {
         let columns = stage_columns(table);
         Self {
             table: table.clone(),
-            key: key.to_vec(),
+            key,
             delete,
             columns: table.shape.columns.iter().map(|c| ColumnBuilder::new(&c.ty)).collect(),
             chunks: Vec::new(),
@@ -139,7 +160,7 @@ impl Replica {
             bytes: 0,
             null_in_key: false,
             schema: SchemaRef::new(Schema::new(arrow_fields(columns.iter().map(|f| (&*f.name, &f.ty))))),
-            doubt: if is_new { Doubt::UpTo(None) } else { Doubt::Unknown },
+            doubt: Doubt::Unknown,
             truncated: table.truncated.as_deref().and_then(Order::parse_hex),
             truncates: Vec::new(),
             stage_exists: false,
@@ -149,12 +170,19 @@ impl Replica {
     }
 
     /// Makes the stage anew after the table's columns changed; nothing is staged then.
-    pub(crate) fn reshape(&mut self, table: &StoredTable, key: &[usize]) {
+    pub(crate) fn reshape(&mut self, table: &StoredTable) {
         *self = Self {
             doubt: self.doubt,
             truncated: self.truncated,
-            ..Self::new(table, key, self.delete, false)
+            changed_in: self.changed_in,
+            ..Self::new(table, self.delete)
         };
+    }
+
+    /// Takes notice of the table's keys after they changed. Nothing is staged if the newest one did.
+    pub(crate) fn learn_keys(&mut self, table: &StoredTable) {
+        self.table.keys.clone_from(&table.keys);
+        self.key = Keyed::now(table);
     }
 
     /// Whether rows of the table were changed in the open transaction. DuckDB does not commit a transaction that alters a
@@ -166,6 +194,16 @@ impl Replica {
     /// Text of the order below which the table takes nothing.
     pub(crate) fn truncated(&self) -> Option<String> {
         self.truncated.map(|order| order.to_string())
+    }
+
+    /// Whether a truncate came that is newer.
+    pub(crate) fn is_truncated(&self, order: &Order) -> bool {
+        self.truncated.iter().chain(self.truncates.iter().map(|t| &t.order)).any(|t| order < t)
+    }
+
+    /// Whether it is time to apply what is staged, in the middle of an epoch.
+    pub(crate) fn is_full(&self) -> bool {
+        self.staged.len() >= STAGED_ROWS_MAX || self.bytes >= STAGED_BYTES_MAX
     }
 
     /// Takes an event that is newest. Nothing of it is kept if it can't be written.
@@ -181,10 +219,6 @@ impl Replica {
             return Ok(Ok(Taken::Written));
         }
         let Some(key) = &event.key else { return Ok(Ok(Taken::Superseded)) };
-        let mut truncated = self.truncated.iter().chain(self.truncates.iter().map(|t| &t.order));
-        if truncated.any(|truncated| event.order < *truncated) {
-            return Ok(Ok(Taken::Superseded));
-        }
         let row = if event.op == Op::Delete { &event.row } else { current };
         if let Err(trouble) = rows::check(&self.table.shape, binding, row) {
             return Ok(Err(trouble));
@@ -209,18 +243,15 @@ impl Replica {
             staged.unchanged =
                 Some(rows::unchanged(&self.table.shape, binding, row).map(str::to_owned).collect());
         }
-        let several = self.key.len() > binding.schema.key.len();
+        let several = self.key.columns.len() > binding.schema.key.len();
         self.null_in_key |= several || binding.schema.key.iter().any(|&i| row.get(i).is_null());
-        rows::push_row(&mut self.columns, &self.table.shape, binding, &self.key, row);
+        rows::push_row(&mut self.columns, &self.table.shape, binding, &self.key.columns, row);
         self.index.insert(key.clone(), self.staged.len());
         self.staged.push(staged);
         self.bytes += row.heap_len() + 16 * self.columns.len() + 128;
         self.in_chunk += 1;
         if self.in_chunk >= CHUNK_ROWS {
             self.end_chunk();
-        }
-        if self.staged.len() >= STAGED_ROWS_MAX || self.bytes >= STAGED_BYTES_MAX {
-            self.apply(session)?;
         }
         Ok(Ok(Taken::Written))
     }
@@ -330,6 +361,10 @@ impl Replica {
     /// Whether the table may hold something newer than what is staged: whether any staged order is one that the table
     /// may have seen in an earlier run.
     fn is_doubtful(&mut self, session: &Session) -> Result<bool> {
+        if self.table.keys.len() > 1 {
+            // A row can be staged under two keys.
+            return Ok(true);
+        }
         if self.doubt == Doubt::Unknown {
             let name = qualify(&session.config.dataset, &self.table.name);
             let newest: Option<String> = session
@@ -384,7 +419,8 @@ impl Replica {
             }
             let mut staged = Vec::new();
             for patch in &group {
-                rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, &self.key, &patch.row);
+                let key = &self.key.columns;
+                rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, key, &patch.row);
                 staged.push(Staged::at(patch.order));
             }
             let mut arrays: Vec<_> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();

@@ -6,33 +6,49 @@ use crate::catalog::StoredTable;
 use crate::column_type::sql_type;
 use crate::config::DeleteMode;
 use crate::ident::{literal, qualify, quote};
+use crate::keyed::Keyed;
 use crate::replica::own_columns;
 
 /// Names of one table and its stage, as the statements need them.
 pub(crate) struct ApplySql {
     table: String,
     stage: String,
-    /// `t.key = s.key`, for all columns of the key.
+    /// `t.key = s.key`, for all columns of the key. Under a key of the past also that the table's row is not newer: its row
+    /// may belong to another row by now.
     same_key: String,
+    /// Whether the table has the row as the stage has it, or newer.
+    is_stale: String,
     /// All columns of the table.
     columns: Vec<String>,
 }
 
 impl ApplySql {
     /// `null_in_key`: a staged row has a NULL in its key, which `=` does not find.
-    pub(crate) fn new(dataset: &str, table: &StoredTable, key: &[usize], null_in_key: bool) -> Self {
-        let equals = if null_in_key { "IS NOT DISTINCT FROM" } else { "=" };
-        let same = |&i: &usize| {
-            let name = quote(&table.shape.columns[i].name);
-            format!("t.{name} {equals} s.{name}")
+    pub(crate) fn new(dataset: &str, table: &StoredTable, key: &Keyed, null_in_key: bool) -> Self {
+        let same = |key: &Keyed, null_in_key: bool| {
+            let equals = if null_in_key { "IS NOT DISTINCT FROM" } else { "=" };
+            let same = |&i: &usize| {
+                let name = quote(&table.shape.columns[i].name);
+                format!("t.{name} {equals} s.{name}")
+            };
+            let same: Vec<_> = key.columns.iter().map(same).collect();
+            if same.is_empty() { "false".to_owned() } else { same.join(" AND ") }
         };
-        let same_key: Vec<_> = key.iter().map(same).collect();
+        let mut same_key = same(key, null_in_key);
+        let newer = "t._metadata_order >= s._metadata_order";
+        let is_stale = if key.past {
+            same_key += " AND t._metadata_order <= s._metadata_order";
+            format!("{} AND {newer}", same(&Keyed::now(table), true))
+        } else {
+            format!("{same_key} AND {newer}")
+        };
         let own = own_columns();
         let names = table.shape.columns.iter().map(|c| c.name.as_str()).chain(own.iter().map(|f| &*f.name));
         Self {
             table: qualify(dataset, &table.name),
             stage: format!("temp.main.{}", quote(&Self::stage_name(&table.name))),
-            same_key: if same_key.is_empty() { "false".to_owned() } else { same_key.join(" AND ") },
+            same_key,
+            is_stale,
             columns: names.map(quote).collect(),
         }
     }
@@ -55,10 +71,7 @@ impl ApplySql {
 
     /// Removes staged rows that the table already has, or has newer.
     pub(crate) fn drop_stale(&self) -> String {
-        format!(
-            "DELETE FROM {} AS s USING {} AS t WHERE {} AND t._metadata_order >= s._metadata_order;\n",
-            self.stage, self.table, self.same_key
-        )
+        format!("DELETE FROM {} AS s USING {} AS t WHERE {};\n", self.stage, self.table, self.is_stale)
     }
 
     /// Fills columns that a staged row did not carry with the table's values.

@@ -66,7 +66,7 @@ pub(crate) enum Change {
 
 impl Shape {
     /// The columns that hold values of `source`, the first one first.
-    fn candidates<'a>(&'a self, source: &'a str) -> impl Iterator<Item = usize> + 'a {
+    pub(crate) fn candidates<'a>(&'a self, source: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.columns.iter().enumerate().filter(move |(_, c)| &*c.source == source).map(|(i, _)| i)
     }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use millstream_core::evolution::ChangePolicy;
 use millstream_core::sink::{Rejection, SinkNotice, WriteReport};
 use millstream_core::{
-    Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Output, OutputBatch, Patch, Result, RowSchema, Sink,
+    Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, Result, RowSchema,
+    Sink,
 };
 
 use crate::catalog::{Catalog, Mark};
@@ -115,7 +116,7 @@ impl DuckSink {
             return Ok(());
         }
         self.begin_transaction()?;
-        let (table, binding) = self.route(&patch.schema)?;
+        let (table, binding) = self.route(&patch.schema, patch.order)?;
         if let Err(trouble) = self.tables[table].patch(binding, patch) {
             let text = self.tables[table].cause(binding, trouble).text;
             self.notices.push(SinkNotice { code: "late_value_refused", text, count: 1 });
@@ -147,7 +148,7 @@ impl DuckSink {
     fn place(&mut self, judged: &Judged) -> Result<Result<Taken, Cause>> {
         // Each round makes room for one column or object, so that there can't be many more rounds than columns.
         for _ in 0..2 * judged.event.schema.columns.len() + 4 {
-            let (table, binding) = self.route(&judged.event.schema)?;
+            let (table, binding) = self.route(&judged.event.schema, judged.event.order)?;
             let pushed = self.tables[table].push(&self.session, binding, judged, &mut self.notices)?;
             let trouble = match pushed {
                 Ok(taken) => return Ok(Ok(taken)),
@@ -199,8 +200,8 @@ impl DuckSink {
         self.tables[table].evolve(&self.session, changes, &mut self.notices)
     }
 
-    /// The table and binding for rows of `schema`, made if they are missing.
-    fn route(&mut self, schema: &Arc<RowSchema>) -> Result<(usize, usize)> {
+    /// The table and binding for rows of `schema`, made if they are missing. `order` is one row's.
+    fn route(&mut self, schema: &Arc<RowSchema>, order: Order) -> Result<(usize, usize)> {
         let address = Arc::as_ptr(schema) as usize;
         if let Some(route) = self.routes.get(&address) {
             return Ok((route.table, route.binding));
@@ -212,14 +213,14 @@ impl DuckSink {
         let table = match self.tables.iter().position(|t| t.is_of(&schema.table)) {
             Some(table) => table,
             None => {
-                self.tables.push(Table::create(&self.session, schema, &mut self.notices)?);
+                self.tables.push(Table::create(&self.session, schema, order, &mut self.notices)?);
                 self.tables.len() - 1
             }
         };
-        let (binding, changes) = self.tables[table].bind(&self.session, schema, &mut self.notices)?;
+        let (binding, changes) = self.tables[table].bind(&self.session, schema, order, &mut self.notices)?;
         if !changes.is_empty() {
             self.evolve(table, &changes)?;
-            return self.route(schema);
+            return self.route(schema, order);
         }
         if binding == 0 {
             // The table began its bindings anew (its key changed, or this is the first): routes to others are void.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Cause, Error, Judged, Op, Patch, Result, RowSchema, TableName, Type};
+use millstream_core::{Cause, Error, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type};
 
 use crate::batch::Place;
 use crate::catalog::{SchemaChange, StoredTable};
@@ -16,6 +16,7 @@ use crate::config::Layout;
 use crate::ddl;
 use crate::history::History;
 use crate::ident::quote;
+use crate::keyed::{Keyed, StoredKey};
 use crate::names;
 use crate::nested;
 use crate::replica::{Replica, Taken};
@@ -26,12 +27,8 @@ use crate::shape::{Binding, Change, Shape};
 /// A table of a sink.
 pub(crate) struct Table {
     stored: StoredTable,
-    /// The table's columns that hold the key.
-    key: Vec<usize>,
-    /// Keys that the table had before. Events of an older shape, which still come while a change passes, don't bring
-    /// them back.
-    past_keys: Vec<Vec<String>>,
-    bindings: Vec<Binding>,
+    /// How rows of a schema map to the table, and the key that they come under.
+    bindings: Vec<(Binding, Keyed)>,
     writer: Writer,
 }
 
@@ -39,7 +36,11 @@ pub(crate) struct Table {
 enum Writer {
     History(Box<History>),
     Changelog(Box<Changelog>),
-    Replica(Box<Replica>),
+    /// The rows under the key that the table has, and those that come late under the keys before.
+    Replica {
+        now: Box<Replica>,
+        past: Vec<Replica>,
+    },
 }
 
 impl Table {
@@ -53,17 +54,19 @@ impl Table {
                 let transaction = session.catalog.load_columns(&session.connection, &transaction)?;
                 Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
             }
-            Layout::Replica { delete } => {
-                Writer::Replica(Box::new(Replica::new(&stored, &key_columns(&stored), delete, false)))
-            }
+            Layout::Replica { delete } => Writer::Replica {
+                now: Box::new(Replica::new(&stored, delete)),
+                past: Replica::of_past_keys(&stored, delete),
+            },
         };
-        Ok(Self { key: key_columns(&stored), stored, past_keys: Vec::new(), bindings: Vec::new(), writer })
+        Ok(Self { stored, bindings: Vec::new(), writer })
     }
 
-    /// Creates the table for rows of `schema`, and writes it down.
+    /// Creates the table for rows of `schema`, of which the first has `order`, and writes it down.
     pub(crate) fn create(
         session: &Session,
         schema: &RowSchema,
+        order: Order,
         notices: &mut Vec<SinkNotice>,
     ) -> Result<Self> {
         let layout = session.config.layout;
@@ -73,7 +76,7 @@ impl Table {
             layout: layout.name().to_owned(),
             name: ddl::table_name(layout, &base),
             view: (layout == Layout::Append && session.config.latest_view).then(|| ddl::view_name(&base)),
-            key: schema.key_names().map(str::to_owned).collect(),
+            keys: vec![StoredKey { columns: key_names(schema), order, first: true }],
             initial: 0,
             truncated: None,
             shape: Shape::default(),
@@ -98,7 +101,7 @@ impl Table {
                 Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
             }
             Layout::Replica { delete } => {
-                Writer::Replica(Box::new(Replica::new(&stored, &key_columns(&stored), delete, true)))
+                Writer::Replica { now: Box::new(Replica::of_new(&stored, delete)), past: Vec::new() }
             }
         };
         if base != first_choice {
@@ -107,13 +110,12 @@ impl Table {
                 format!("table {source} is called {base}, because {first_choice} is taken by another table"),
             ));
         }
-        let table =
-            Self { key: key_columns(&stored), stored, past_keys: Vec::new(), bindings: Vec::new(), writer };
+        let table = Self { stored, bindings: Vec::new(), writer };
         for position in 0..table.stored.shape.columns.len() {
             table.comment(session, position, notices)?;
         }
         table.recreate_view(session)?;
-        if table.key.is_empty() {
+        if schema.key.is_empty() {
             let missing = match layout {
                 Layout::Append => "no latest view",
                 Layout::Changelog => "no key in its rows",
@@ -137,12 +139,13 @@ impl Table {
         self.bindings.clear();
     }
 
-    /// Maps a schema to the table. The changes are made in memory only; the caller follows with [`Table::evolve`],
+    /// Maps a schema, of which an event with `order` came, to the table. The changes are made in memory only; the caller follows with [`Table::evolve`],
     /// which forgets the binding.
     pub(crate) fn bind(
         &mut self,
         session: &Session,
         schema: &Arc<RowSchema>,
+        order: Order,
         notices: &mut Vec<SinkNotice>,
     ) -> Result<(usize, Vec<Change>)> {
         let mut wide = HashSet::new();
@@ -153,31 +156,46 @@ impl Table {
             }
         }
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
-        let key: Vec<_> = schema.key_names().map(str::to_owned).collect();
-        if key.is_empty() || key == self.stored.key || self.past_keys.contains(&key) {
-            self.bindings.push(binding);
+        if let Some(keyed) = Keyed::of(&self.stored, schema) {
+            self.bindings.push((binding, keyed));
             return Ok((self.bindings.len() - 1, changes));
         }
-        // The columns first: what is made anew for the new key reads them.
-        self.evolve(session, &changes, notices)?;
-        self.change_key(session, key, notices)?;
+        let key = StoredKey { columns: key_names(schema), order, first: false };
+        let place = self.stored.keys.partition_point(|k| k.order < order);
+        if place == self.stored.keys.len() || !changes.is_empty() {
+            // The columns first: what is made anew for the new key reads them.
+            self.evolve(session, &changes, notices)?;
+        }
+        self.add_key(session, place, key, notices)?;
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
-        self.bindings.push(binding);
+        self.bindings.push((binding, Keyed::new(&self.stored, place)));
         Ok((self.bindings.len() - 1, changes))
     }
 
-    fn change_key(
+    /// Gives the table one more key. Nothing waits in the writer if it is the newest one.
+    fn add_key(
         &mut self,
         session: &Session,
-        key: Vec<String>,
+        place: usize,
+        key: StoredKey,
         notices: &mut Vec<SinkNotice>,
     ) -> Result<()> {
-        self.flush(session)?;
-        let text = format!("the key of {} is now ({})", self.stored.source, key.join(", "));
+        let (source, columns) = (&self.stored.source, key.columns.join(", "));
+        let text = if place == self.stored.keys.len() {
+            format!("the key of {source} is now ({columns})")
+        } else {
+            format!("an event of {source} came late, under the key ({columns}) that the table had before")
+        };
         notices.push(notice("key_changed", text));
-        self.past_keys.push(std::mem::replace(&mut self.stored.key, key));
-        self.key = key_columns(&self.stored);
-        self.reshape();
+        self.stored.keys.insert(place, key);
+        for (binding, keyed) in &mut self.bindings {
+            *keyed = Keyed::of(&self.stored, &binding.schema).expect("invariant: no key is ever forgotten");
+        }
+        if let Writer::Replica { now, past } = &mut self.writer {
+            past.iter_mut().try_for_each(|replica| replica.apply(session))?;
+            now.learn_keys(&self.stored);
+            now.renew_past(past);
+        }
         session.catalog.update(&session.connection, &self.stored)?;
         self.recreate_view(session)
     }
@@ -192,16 +210,15 @@ impl Table {
         self.flush(session)?;
         self.bindings.clear();
         let physical = changes.iter().any(|change| !matches!(change, Change::Known { .. }));
-        if let Writer::Replica(replica) = &self.writer
+        if let Writer::Replica { now, past } = &self.writer
             && physical
-            && replica.is_changed(session)
+            && past.iter().chain([&**now]).any(|replica| replica.is_changed(session))
         {
             session.renew()?;
         }
         for change in changes {
             self.alter(session, change, notices)?;
         }
-        self.key = key_columns(&self.stored);
         self.reshape();
         if physical { self.recreate_view(session) } else { Ok(()) }
     }
@@ -271,11 +288,10 @@ impl Table {
         judged: &Judged,
         notices: &mut Vec<SinkNotice>,
     ) -> Result<Result<Taken, Trouble>> {
-        let binding = &self.bindings[binding];
+        let (binding, keyed) = &self.bindings[binding];
         match &mut self.writer {
             Writer::History(history) => {
-                if let Err(trouble) =
-                    history.push(&self.stored, &self.key, binding, &judged.event, session.mark)
+                if let Err(trouble) = history.push(&self.stored, keyed, binding, &judged.event, session.mark)
                 {
                     return Ok(Err(trouble));
                 }
@@ -302,9 +318,20 @@ impl Table {
                     }
                 }
             }
-            Writer::Replica(replica) => {
-                let (event, row) = (&judged.event, judged.current_row());
-                return replica.push(session, binding, event, row);
+            Writer::Replica { now, past } => {
+                let event = &judged.event;
+                if now.is_truncated(&event.order) {
+                    return Ok(Ok(Taken::Superseded));
+                }
+                if event.op == Op::Truncate {
+                    past.iter_mut().try_for_each(|replica| replica.apply(session))?;
+                }
+                let replica = if keyed.past { &mut past[keyed.place] } else { &mut **now };
+                let taken = replica.push(session, binding, event, judged.current_row())?;
+                if replica.is_full() {
+                    self.flush(session)?;
+                }
+                return Ok(taken);
             }
         }
         Ok(Ok(Taken::Written))
@@ -325,8 +352,12 @@ impl Table {
 
     /// Takes late values for an earlier event; only replicas do.
     pub(crate) fn patch(&mut self, binding: usize, patch: &Patch) -> Result<(), Trouble> {
+        let (binding, keyed) = &self.bindings[binding];
         match &mut self.writer {
-            Writer::Replica(replica) => replica.patch(&self.bindings[binding], patch),
+            Writer::Replica { now, past } => {
+                let replica = if keyed.past { &mut past[keyed.place] } else { &mut **now };
+                replica.patch(binding, patch)
+            }
             Writer::History(_) | Writer::Changelog(_) => Ok(()),
         }
     }
@@ -337,9 +368,11 @@ impl Table {
         match &mut self.writer {
             Writer::History(history) => history.flush(&session.connection, place),
             Writer::Changelog(changelog) => changelog.flush(&session.connection, place),
-            Writer::Replica(replica) => {
-                replica.apply(session)?;
-                self.stored.truncated = replica.truncated();
+            Writer::Replica { now, past } => {
+                // What came under an older key is older: a delete under the table's key finds its row.
+                past.iter_mut().try_for_each(|replica| replica.apply(session))?;
+                now.apply(session)?;
+                self.stored.truncated = now.truncated();
                 Ok(())
             }
         }
@@ -353,7 +386,10 @@ impl Table {
                 let shapes = (changelog.source.shape.clone(), changelog.transaction.shape.clone());
                 **changelog = Changelog::new(&self.stored, shapes.0, shapes.1);
             }
-            Writer::Replica(replica) => replica.reshape(&self.stored, &self.key),
+            Writer::Replica { now, past } => {
+                now.reshape(&self.stored);
+                now.renew_past(past);
+            }
         }
     }
 
@@ -401,7 +437,7 @@ impl Table {
 
     /// Whether the value that did not convert may go to a text column beside.
     pub(crate) fn may_spill(&self, binding: usize, column: usize, judged: &Judged) -> bool {
-        let binding = &self.bindings[binding];
+        let (binding, _) = &self.bindings[binding];
         let bound = binding.cells[column];
         let Some(source) = bound.source else { return false };
         let from = &binding.schema.columns[source].ty;
@@ -417,14 +453,14 @@ impl Table {
     pub(crate) fn learn(&mut self, binding: usize, source: usize, judged: &Judged, rules: Rules) -> Change {
         let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
         let ty = evolution::storable(&row.get(source).inferred_type(), rules.precision_max);
-        let name = self.bindings[binding].schema.columns[source].name.clone();
+        let name = self.bindings[binding].0.schema.columns[source].name.clone();
         self.stored.shape.learn(&name, ty)
     }
 
     /// Why a row is refused.
     pub(crate) fn cause(&self, binding: usize, trouble: Trouble) -> Cause {
         let table = &self.stored.source;
-        let named = |source: usize| &*self.bindings[binding].schema.columns[source].name;
+        let named = |source: usize| &*self.bindings[binding].0.schema.columns[source].name;
         match trouble {
             Trouble::Misfit { column, misfit } => {
                 let column = &self.stored.shape.columns[column];
@@ -461,14 +497,8 @@ fn place<'a>(session: &'a Session, stored: &'a StoredTable) -> Place<'a> {
     Place { catalog: None, dataset: &session.config.dataset, table: &stored.name }
 }
 
-/// The columns that hold the key: all columns that a type change made for a key column belong to it too.
-fn key_columns(stored: &StoredTable) -> Vec<usize> {
-    let columns = stored.shape.columns.iter().enumerate();
-    stored
-        .key
-        .iter()
-        .flat_map(|k| columns.clone().filter(move |(_, c)| *c.source == **k).map(|(i, _)| i))
-        .collect()
+fn key_names(schema: &RowSchema) -> Vec<String> {
+    schema.key_names().map(str::to_owned).collect()
 }
 
 /// The base of the table's names, and what it would have been called if nothing were in the way.

@@ -18,6 +18,7 @@ use millstream_core::Type;
 use crate::catalog::StoredTable;
 use crate::column_type::sql_type;
 use crate::ident::{literal, qualify, quote};
+use crate::keyed::Keyed;
 use crate::shape::TargetColumn;
 
 /// The view's query; `None` for a table without key. `repeats`: the history may hold one event twice.
@@ -47,7 +48,8 @@ struct Key<'a> {
 impl<'a> Key<'a> {
     fn of(table: &'a StoredTable) -> Self {
         let (mut columns, mut places) = (Vec::new(), Vec::new());
-        for (place, name) in table.key.iter().enumerate() {
+        let key = table.keys.last().map(|key| &key.columns[..]).unwrap_or_default();
+        for (place, name) in key.iter().enumerate() {
             let of_name: Vec<_> = table.shape.columns.iter().filter(|c| *c.source == **name).collect();
             places.extend(of_name.iter().map(|_| (place, of_name.len() == 1)));
             columns.extend(of_name);
@@ -89,7 +91,8 @@ impl View<'_> {
         let unchanged: Vec<_> = self.table.shape.columns.iter().filter(|c| c.unchanged).collect();
         let mut sql = String::new();
         let recursive = if unchanged.is_empty() { "" } else { "RECURSIVE " };
-        let _ = write!(sql, "WITH {recursive}__newest AS (\n{}\n)", self.newest());
+        let keyed = if self.table.keys.len() == 1 { String::new() } else { self.keyed() };
+        let _ = write!(sql, "WITH {recursive}{keyed}__newest AS (\n{}\n)", self.newest());
         if !unchanged.is_empty() {
             sql += &self.lives();
             unchanged.iter().enumerate().for_each(|(i, column)| sql += &self.filled(i, column));
@@ -122,7 +125,8 @@ impl View<'_> {
 
     /// The history. Named in each place rather than once: a common table that is read twice would be copied whole.
     fn history(&self) -> String {
-        if !self.repeats {
+        // After a key change, an event that came again has the new key and is not known by it.
+        if !self.repeats && self.table.keys.len() == 1 {
             return self.raw.clone();
         }
         format!(
@@ -133,12 +137,57 @@ impl View<'_> {
         )
     }
 
+    /// The order of each key's newest row.
     fn newest(&self) -> String {
         let key = self.key.list("");
-        format!(
-            "  SELECT {key}, max(__order) AS __order\n  FROM {}\n  WHERE __op <> 't'\n  GROUP BY {key}",
-            self.raw
-        )
+        let newest = |rows: &str, which: &str| {
+            format!(
+                "  SELECT {key}, max(__order) AS __order\n  FROM {rows}\n  WHERE {which}\n  GROUP BY {key}"
+            )
+        };
+        match Keyed::now(self.table).place {
+            0 => newest(&self.raw, "__op <> 't'"),
+            place => newest(&format!("__keyed_{place}"), "TRUE"),
+        }
+    }
+
+    /// The newest rows under each key that the table had, up to those that its present key ranks: a row that came under an
+    /// older key stays known by that one, so that the newest of them is found by it, and goes on as what it then was.
+    fn keyed(&self) -> String {
+        let mut all: Vec<&TargetColumn> = Vec::new();
+        let past = Keyed::past(self.table).map(|key| key.columns);
+        for column in past.chain([Keyed::now(self.table).columns]).flatten() {
+            let column = &self.table.shape.columns[column];
+            if all.iter().all(|c| c.name != column.name) {
+                all.push(column);
+            }
+        }
+        let all = all.iter().map(|c| quote(&c.name)).collect::<Vec<_>>().join(", ");
+        let rows = |told: Option<Box<str>>| {
+            let is = told.map_or("IS NULL".to_owned(), |told| format!("= {}", literal(&told)));
+            format!("SELECT {all}, __order FROM {} WHERE __op <> 't' AND __key_columns {is}", self.raw)
+        };
+        let mut sql = String::new();
+        let mut earlier = String::new();
+        for key in Keyed::past(self.table) {
+            let i = key.place;
+            let _ = write!(sql, "__keyed_{i} AS (\n  {}{earlier}\n),\n", rows(key.told));
+            earlier = format!(" UNION ALL\n  SELECT {all}, __order FROM __keyed_{i}");
+            if !key.columns.is_empty() {
+                let names: Vec<_> =
+                    key.columns.iter().map(|&c| quote(&self.table.shape.columns[c].name)).collect();
+                let _ = write!(
+                    sql,
+                    "__ranked_{i} AS (\n  SELECT *, row_number() OVER (PARTITION BY {} ORDER BY __order DESC) AS __rank \
+                     FROM __keyed_{i}\n),\n",
+                    names.join(", ")
+                );
+                earlier = format!(" UNION ALL\n  SELECT {all}, __order FROM __ranked_{i} WHERE __rank = 1");
+            }
+        }
+        let now = Keyed::now(self.table);
+        let _ = write!(sql, "__keyed_{} AS (\n  {}{earlier}\n),\n", now.place, rows(now.told));
+        sql
     }
 
     /// The order of the table's last truncate, below which rows count for nothing.

@@ -295,3 +295,58 @@ fn a_key_that_changes_together_with_the_columns() {
         assert!(world.notices().iter().any(|n| n.code == "key_changed"));
     }
 }
+
+/// After a change from (id) to (id, code), the latest view ranked all rows by (id, code): every code that a row ever had
+/// stood in it as a row of its own, also of rows that were deleted. And in the replica a row stayed whose delete, under the
+/// new key, overtook its create on the way through another shard.
+#[test]
+fn rows_under_an_older_key_are_known_by_it() {
+    let of = |key| schema("t", key, &[("id", Type::Int64), ("code", Type::Text), ("v", Type::Text)]);
+    let (before, after) = (of(1), of(2));
+    let row = |schema: &Arc<RowSchema>, op, n, id, code, v| {
+        event(schema, op, n, &[Value::Int(id), Value::Text(code), Value::Text(v)])
+    };
+    let old = || {
+        vec![
+            row(&before, Op::Create, 1, 1, "a", "one"),
+            row(&before, Op::Update, 2, 1, "b", "one"),
+            row(&before, Op::Create, 3, 2, "x", "two"),
+            row(&before, Op::Create, 4, 3, "c", "three"),
+            row(&before, Op::Update, 5, 3, "d", "three"),
+            event(&before, Op::Delete, 6, &[Value::Int(3)]),
+            row(&before, Op::Create, 7, 4, "y", "four"),
+            row(&before, Op::Update, 8, 4, "z", "four"),
+        ]
+    };
+    let new = || {
+        vec![
+            row(&after, Op::Update, 10, 1, "b", "ONE"),
+            event(&after, Op::Delete, 11, &[Value::Int(2), Value::Text("x")]),
+            row(&after, Op::Create, 12, 4, "other", "five"),
+        ]
+    };
+    for layout in [Layout::Append, Layout::Replica { delete: DeleteMode::Hard }, LAYOUTS[2]] {
+        for (name, epochs) in [
+            ("in order", vec![old(), new()]),
+            ("in one epoch", vec![old().into_iter().chain(new()).collect()]),
+            ("overtaken", vec![new().into_iter().chain(old()).collect()]),
+            (
+                "overtaken after the first",
+                vec![
+                    old().into_iter().take(1).collect(),
+                    new().into_iter().chain(old().into_iter().skip(1)).collect(),
+                ],
+            ),
+        ] {
+            let mut world = World::new(layout);
+            epochs.into_iter().for_each(|epoch| drop(world.epoch(epoch)));
+            let from = match layout {
+                Layout::Append => "t_latest",
+                Layout::Replica { delete: DeleteMode::Soft } => "t WHERE NOT _metadata_deleted",
+                _ => "t",
+            };
+            let rows = world.rows(&format!("SELECT id, code, v FROM {from} ORDER BY id, code"));
+            assert_eq!(rows, ["1|b|ONE", "4|other|five", "4|z|four"], "{name}, {layout:?}");
+        }
+    }
+}

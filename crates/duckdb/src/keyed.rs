@@ -1,0 +1,82 @@
+//! A table's keys: the one that it has, and those that it had before.
+//!
+//! A key change of a table (`ALTER TABLE … ADD PRIMARY KEY`) sends no event. Rows that are not written again stay known by
+//! their old key, and events of the old key may still come while the change passes; they may even be the later ones to
+//! arrive, on their way through other shards. So a key's place among the others goes by the order of its events.
+
+use millstream_core::{Order, RowSchema};
+use serde_json::{Value, json};
+
+use crate::catalog::StoredTable;
+
+/// One of the keys that a table had, in the order in which it had them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredKey {
+    /// Its source columns.
+    pub(crate) columns: Vec<String>,
+    /// The order of some event that came under it.
+    pub(crate) order: Order,
+    /// Whether the table was created for it: its rows in a history say nothing of their key.
+    pub(crate) first: bool,
+}
+
+impl StoredKey {
+    /// Its form in the metadata.
+    pub(crate) fn encode(&self) -> Value {
+        json!({ "columns": self.columns, "order": self.order.to_string(), "first": self.first })
+    }
+
+    pub(crate) fn decode(value: &Value) -> Option<Self> {
+        let columns = value.get("columns")?.as_array()?.iter().map(|c| c.as_str().map(str::to_owned));
+        Some(Self {
+            columns: columns.collect::<Option<_>>()?,
+            order: Order::parse_hex(value.get("order")?.as_str()?)?,
+            first: value.get("first")?.as_bool()?,
+        })
+    }
+}
+
+/// A key as the table's rows have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keyed {
+    /// Its place among the table's keys.
+    pub(crate) place: usize,
+    /// Whether the table has a newer one.
+    pub(crate) past: bool,
+    /// Its columns in the table. All columns that a type change made for one source column belong to it.
+    pub(crate) columns: Vec<usize>,
+    /// What a history's rows say of it: its source columns as a JSON list, nothing for the table's first key.
+    pub(crate) told: Option<Box<str>>,
+}
+
+impl Keyed {
+    /// The key at a place.
+    pub(crate) fn new(table: &StoredTable, place: usize) -> Self {
+        let key = &table.keys[place];
+        Self {
+            place,
+            past: place + 1 < table.keys.len(),
+            columns: key.columns.iter().flat_map(|name| table.shape.candidates(name)).collect(),
+            told: (!key.first).then(|| json!(key.columns).to_string().into()),
+        }
+    }
+
+    /// The key that the table has.
+    pub(crate) fn now(table: &StoredTable) -> Self {
+        Self::new(table, table.keys.len() - 1)
+    }
+
+    /// The keys that the table had before, the oldest one first.
+    pub(crate) fn past(table: &StoredTable) -> impl Iterator<Item = Self> {
+        (0..table.keys.len() - 1).map(|place| Self::new(table, place))
+    }
+
+    /// The key of rows of a schema; `None` if the table never had it. Rows without a key count as of the table's.
+    pub(crate) fn of(table: &StoredTable, schema: &RowSchema) -> Option<Self> {
+        if schema.key.is_empty() {
+            return Some(Self::now(table));
+        }
+        let is = |key: &StoredKey| schema.key_names().eq(key.columns.iter().map(|k| &**k));
+        table.keys.iter().rposition(is).map(|place| Self::new(table, place))
+    }
+}
