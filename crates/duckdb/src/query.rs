@@ -4,11 +4,11 @@ use std::path::Path;
 
 use duckdb::arrow::array::{Array, ArrayRef};
 use duckdb::arrow::util::display::{ArrayFormatter, FormatOptions};
-use duckdb::{AccessMode, Config, Connection};
+use duckdb::{Config, Connection};
 use millstream_core::{Error, Result};
 
 use crate::cell::write_json_text;
-use crate::database::Database;
+use crate::database::{Access, Database, attach};
 use crate::error::Explain;
 
 /// The rows that a query gave, as text: `None` is NULL.
@@ -96,16 +96,10 @@ pub(crate) fn connect(path: &Path, read_only: bool) -> Result<Connection> {
 }
 
 fn connect_file(path: &Path, read_only: bool) -> Result<Connection> {
-    let doing = || format!("opening {}", path.display());
     if read_only && !path.exists() {
         return Err(Error::fatal(format!("there is no file {}", path.display())));
     }
-    let mode = if read_only { AccessMode::ReadOnly } else { AccessMode::ReadWrite };
-    let config = Config::default().access_mode(mode).explain(doing)?;
-    let connection = Connection::open_with_flags(path, config).explain(doing)?;
-    // A DuckDB built without ICU has no zones and writes UTC.
-    let _ = connection.execute_batch("SET TimeZone = 'UTC'");
-    Ok(connection)
+    attach(path, if read_only { Access::Read } else { Access::Write }, Config::default())
 }
 
 impl Database {

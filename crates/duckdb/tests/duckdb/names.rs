@@ -202,6 +202,18 @@ fn templates_and_datasets() {
     assert_eq!(world.rows("SELECT id FROM \"my set\".shop_public_orders_latest"), ["1"]);
 }
 
+/// A file `shop.duckdb` with a dataset `shop`: DuckDB called the database by its file's name and took every name in the
+/// dataset for ambiguous, so that such a pipeline never started.
+#[test]
+fn a_dataset_called_like_its_file() {
+    let mut world = World::with(Layout::Append, |config| {
+        config.path.set_file_name("shop.duckdb");
+        config.dataset = "shop".to_owned();
+    });
+    world.epoch(vec![event(&schema("orders", 1, &[("id", Type::Int64)]), Op::Create, 1, &[Value::Int(1)])]);
+    assert_eq!(world.rows("SELECT id FROM shop.orders_latest"), ["1"]);
+}
+
 #[test]
 fn another_layout_under_the_same_name_is_refused() {
     let mut world = World::new(Layout::Append);
