@@ -32,11 +32,10 @@ pub struct DecodeNotice {
 }
 
 /// What came out of a record.
-#[expect(clippy::large_enum_variant, reason = "almost every item is an event")]
 #[derive(Debug)]
 pub enum Decoded {
     /// A change of a row.
-    Event(Event),
+    Event(Box<Event>),
     /// Something that moves positions and watermarks but changes no row.
     Control(Control),
     /// Refused.

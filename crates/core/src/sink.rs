@@ -18,7 +18,7 @@ use crate::schema::RowSchema;
 #[derive(Debug)]
 pub struct Judged {
     /// The event; its `order` may have been adjusted (see dedupe).
-    pub event: Event,
+    pub event: Box<Event>,
     /// No event with this id was seen before: the history takes it.
     pub distinct: bool,
     /// Newer than everything its key holds and than its table's last truncate: the replica applies it. Never set for

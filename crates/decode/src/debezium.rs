@@ -298,7 +298,7 @@ impl Debezium {
         };
         let keep = self.options.keep_source;
         let transaction = envelope.transaction_id();
-        out.push(Decoded::Event(Event {
+        out.push(Decoded::Event(Box::new(Event {
             schema: parts.schema,
             op,
             key: parts.key,
@@ -323,7 +323,7 @@ impl Debezium {
             },
             origin: self.partition.origin(record),
             record: 0,
-        }));
+        })));
         Ok(())
     }
 

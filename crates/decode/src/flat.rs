@@ -369,7 +369,7 @@ impl Flat {
             detect: !full,
         };
         let parts = assemble(&change, &mut self.tables, &mut self.bench, &self.options)?;
-        Ok(Decoded::Event(Event {
+        Ok(Decoded::Event(Box::new(Event {
             schema: parts.schema,
             op,
             key: parts.key,
@@ -392,7 +392,7 @@ impl Flat {
             },
             origin: self.partition.origin(record),
             record: 0,
-        }))
+        })))
     }
 }
 

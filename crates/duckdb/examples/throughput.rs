@@ -235,6 +235,6 @@ impl Generator {
             origin: Default::default(),
             record: 0,
         };
-        Judged { event, distinct: true, newest: true, late: false, filled: None }
+        Judged { event: Box::new(event), distinct: true, newest: true, late: false, filled: None }
     }
 }

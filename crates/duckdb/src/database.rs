@@ -113,7 +113,8 @@ pub(crate) enum Access {
 ///
 /// New files are in the format of DuckDB 1.4, whose texts compress at two thirds of the cost of the format before.
 pub(crate) fn attach(path: &Path, access: Access, config: Config) -> Result<Connection> {
-    let connection = Connection::open_in_memory_with_flags(config).explain(|| "starting DuckDB".to_owned())?;
+    let connection =
+        Connection::open_in_memory_with_flags(config).explain(|| "starting DuckDB".to_owned())?;
     let file = literal(&path.display().to_string());
     let options = match access {
         Access::Write => "ROW_GROUP_SIZE 30720, STORAGE_VERSION 'v1.4.0'",

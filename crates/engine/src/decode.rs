@@ -37,7 +37,7 @@ fn decode(
     scratch: &mut Vec<Decoded>,
 ) -> DecodedBatch {
     let share = batch.slots.len() / shards + batch.slots.len() / (4 * shards) + 4;
-    let mut events: Vec<Vec<Event>> = (0..shards).map(|_| Vec::with_capacity(share)).collect();
+    let mut events: Vec<Vec<Box<Event>>> = (0..shards).map(|_| Vec::with_capacity(share)).collect();
     let mut refusals = Vec::new();
     let mut control = [0; ControlKind::ALL.len()];
     let (mut decoded, mut bytes, mut highest_ms) = (0, 0, None);
@@ -114,7 +114,7 @@ impl Outcome {
 }
 
 /// To the shard of its key; a truncate to every shard, since each keeps the table's truncate order.
-fn route(event: Event, shards: usize, events: &mut [Vec<Event>]) {
+fn route(event: Box<Event>, shards: usize, events: &mut [Vec<Box<Event>>]) {
     if event.op == Op::Truncate {
         for shard in &mut events[1..] {
             shard.push(event.clone());

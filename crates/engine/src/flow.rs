@@ -49,7 +49,7 @@ pub(crate) enum Worked {
 pub(crate) struct DecodedBatch {
     pub(crate) records: Arc<RecordBatch>,
     pub(crate) permit: Permit,
-    pub(crate) events: Vec<Vec<Event>>,
+    pub(crate) events: Vec<Vec<Box<Event>>>,
     pub(crate) refusals: Vec<(u32, Refusal)>,
     pub(crate) control: [u64; ControlKind::ALL.len()],
     pub(crate) decoded: u64,
@@ -66,7 +66,7 @@ pub(crate) enum ToShard {
 
 /// One shard's events of a batch.
 pub(crate) struct ShardBatch {
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<Box<Event>>,
     pub(crate) records: Arc<RecordBatch>,
     pub(crate) permit: Permit,
     /// The partition's watermark before this batch.

@@ -116,7 +116,7 @@ impl HistoryDecoder {
                         index,
                     };
                     let event = self.event(change, chunk[5] == 1, origin);
-                    out.push(Decoded::Event(event));
+                    out.push(Decoded::Event(Box::new(event)));
                 }
                 return whole.then_some(());
             }

@@ -108,7 +108,7 @@ impl Gate {
     /// then: rebuild it from the last checkpoint.
     pub fn judge(
         &mut self,
-        mut event: Event,
+        mut event: Box<Event>,
         late: bool,
         out: &mut Vec<Output>,
         sends: &mut Vec<Forward>,

@@ -20,7 +20,7 @@ const PLACE: &str = r#","lsn":80,"sequence":"[\"70\",\"80\"]""#;
 
 fn event(options: Options, key: Option<&str>, value: &str) -> Event {
     match one(&mut *debezium(Arc::new(options)), key, value.as_bytes()) {
-        Decoded::Event(event) => event,
+        Decoded::Event(event) => *event,
         other => panic!("{other:?}"),
     }
 }

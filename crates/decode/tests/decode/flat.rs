@@ -24,7 +24,7 @@ fn flat(
 
 fn event(item: Decoded) -> Event {
     match item {
-        Decoded::Event(event) => event,
+        Decoded::Event(event) => *event,
         other => panic!("{other:?}"),
     }
 }

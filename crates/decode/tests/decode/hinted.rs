@@ -56,7 +56,7 @@ fn events(name: &str, options: Options) -> Vec<Event> {
     let mut decoder = if flat { debezium_flat(options) } else { debezium(options) };
     let items = corpus::decode(&mut *decoder, &corpus::batch(name));
     let events = items.into_iter().filter_map(|item| match item {
-        Decoded::Event(event) => Some(event),
+        Decoded::Event(event) => Some(*event),
         Decoded::Control(_) => None,
         Decoded::Dead(dead) => panic!("{name}: {dead:?}"),
     });

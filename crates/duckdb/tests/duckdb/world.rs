@@ -79,7 +79,7 @@ pub(crate) fn event(schema: &Arc<RowSchema>, op: Op, n: u64, values: &[Value<'_>
         origin: Default::default(),
         record: 0,
     };
-    Judged { event, distinct: true, newest: true, late: false, filled: None }
+    Judged { event: Box::new(event), distinct: true, newest: true, late: false, filled: None }
 }
 
 pub(crate) fn batch(outputs: Vec<Output>) -> OutputBatch {
