@@ -55,7 +55,6 @@ pub struct Patch {
 }
 
 /// One item for sinks.
-#[expect(clippy::large_enum_variant, reason = "almost every item is an event")]
 #[derive(Debug)]
 pub enum Output {
     /// An event and its verdict.
