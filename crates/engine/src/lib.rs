@@ -8,6 +8,7 @@
 //!
 //! The engine knows only the contracts of `millstream-core`. It needs a tokio runtime and takes its time from a
 //! [`Clock`], so that the same code runs in production and, on a paused single-threaded runtime, in simulation.
+#![expect(clippy::vec_box, reason = "moving events from hand to hand costs more than their allocation")]
 
 mod attempt;
 mod coordinator;
