@@ -3,7 +3,9 @@
 //! Limits: one process owns a store at a time (a lock file refuses a second one); the disk must keep what fsync
 //! promised. Every durable byte carries a format number, and an unknown one is refused, never guessed.
 
+mod absent;
 mod bytes;
+mod filter;
 mod format;
 mod local;
 mod savepoint;

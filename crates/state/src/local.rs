@@ -19,6 +19,7 @@ use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use millstream_core::{Checkpoint, Error, Fut, Result, Space, StateDelta, StateView, Store};
 
+use crate::absent::Absent;
 use crate::format::{decode_checkpoint, encode_checkpoint};
 use crate::savepoint;
 
@@ -59,6 +60,13 @@ impl std::fmt::Debug for LocalStore {
 pub(crate) struct Tree {
     pub(crate) db: Database,
     pub(crate) rows: Keyspace,
+    absent: Arc<Absent>,
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.absent.stop();
+    }
 }
 
 impl LocalStore {
@@ -117,7 +125,8 @@ impl Tree {
         let rows = db
             .keyspace("rows", || keyspace_options(options))
             .map_err(|e| storage("cannot open the tree", e))?;
-        Ok(Self { db, rows })
+        let is_empty = rows.is_empty().map_err(|e| storage("cannot read the tree", e))?;
+        Ok(Self { db, rows, absent: Arc::new(Absent::new(is_empty)) })
     }
 
     fn commit(&self, checkpoint: Checkpoint) -> Result<()> {
@@ -131,6 +140,8 @@ impl Tree {
         rows.reverse();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
         rows.dedup_by(|later, first| later.0 == first.0);
+        let keys = &rows[..rows.partition_point(|(key, _)| key[0] <= Space::Keys as u8)];
+        let _announced = self.absent.announce(keys.iter().map(|(key, _)| &key[..]));
         let written =
             if rows.len() < TABLE_ROWS_MIN { self.commit_batch(rows) } else { self.commit_table(rows) };
         written.map_err(|e| storage("cannot write the checkpoint", e))
@@ -157,6 +168,12 @@ impl Tree {
             }
         }
         table.finish()
+    }
+
+    /// Reads all keys over, so that those that are not among them are known.
+    fn read_keys_over(&self) {
+        let rows = self.rows.clone();
+        self.absent.fill(move || rows.prefix([Space::Keys as u8]).map(|entry| entry.key().ok()));
     }
 
     pub(crate) fn checkpoint_bytes(&self) -> Result<Option<Vec<u8>>> {
@@ -198,7 +215,14 @@ fn keyspace_options(options: Options) -> KeyspaceCreateOptions {
 
 impl StateView for Tree {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let value = self.rows.get(row_key(space, key)).map_err(|e| storage("cannot read keyed state", e))?;
+        let row = row_key(space, key);
+        if space == Space::Keys && self.absent.is_absent(&row) {
+            return Ok(None);
+        }
+        let value = self.rows.get(row).map_err(|e| storage("cannot read keyed state", e))?;
+        if value.is_none() && space == Space::Keys && self.absent.missed() {
+            self.read_keys_over();
+        }
         Ok(value.map(|v| v.to_vec()))
     }
 

@@ -149,3 +149,35 @@ fn copy_tree(from: &Path, to: &Path) {
         }
     }
 }
+
+/// A reopened store reads its keys over once enough lookups found nothing, and then tells absent keys from memory. At no
+/// moment may that hide a key, whether it was there before or is committed meanwhile.
+#[tokio::test]
+async fn a_key_that_is_there_is_found_while_absent_ones_are_learnt() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = |epoch: u64| -> Vec<String> { (0..30_000).map(|i| format!("{epoch} {i}")).collect() };
+    let commit = async |store: &mut LocalStore, epoch: u64| {
+        let keys = keys(epoch);
+        let writes: Vec<_> = keys.iter().map(|k| (Space::Keys, k.as_str(), Some("v"))).collect();
+        store.commit(checkpoint(epoch, &writes)).await.unwrap();
+    };
+    let mut store = open(dir.path());
+    commit(&mut store, 1).await;
+    drop(store);
+
+    let mut store = open(dir.path());
+    let view = store.view();
+    for epoch in 2..12 {
+        // The threshold is passed in the midst of these.
+        for i in 0..20_000 {
+            assert_eq!(view.get(Space::Keys, format!("none {epoch} {i}").as_bytes()).unwrap(), None);
+        }
+        commit(&mut store, epoch).await;
+        for key in (1..=epoch).flat_map(keys).step_by(7) {
+            assert!(view.get(Space::Keys, key.as_bytes()).unwrap().is_some(), "{key}");
+        }
+    }
+    // The thread that reads ends with the store, or this would be refused.
+    drop((store, view));
+    open(dir.path());
+}
