@@ -14,7 +14,6 @@ mod plan;
 mod progress;
 mod registry;
 mod report;
-mod sql;
 mod world;
 
 use std::process::ExitCode;

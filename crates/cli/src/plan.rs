@@ -93,6 +93,8 @@ pub(crate) struct DuckdbPlan {
     pub(crate) delete: config::DeleteMode,
     pub(crate) on_type_change: config::OnTypeChange,
     pub(crate) table_name: String,
+    /// The pipeline's name.
+    pub(crate) pipeline: String,
     /// Whether the history can hold an event twice.
     pub(crate) history_repeats: bool,
 }
@@ -176,7 +178,7 @@ impl Checker<'_> {
             source: self.source(&config.source),
             tables: self.tables(&config),
             dedupe: self.dedupe(&config),
-            sinks: self.sinks(&config),
+            sinks: self.sinks(&config, &pipeline),
             restart: self.restart(&config),
             watermark_delay: config.watermark.delay.map_or(Duration::from_secs(30), |d| d.0),
             shards: self.parallel("shards", config.shards, cores),
@@ -271,7 +273,7 @@ impl Checker<'_> {
         }
     }
 
-    fn sinks(&mut self, config: &Config) -> Vec<SinkPlan> {
+    fn sinks(&mut self, config: &Config, pipeline: &str) -> Vec<SinkPlan> {
         if config.sinks.is_empty() {
             let help = "for example: sinks: [{ type: duckdb, path: out.duckdb }]";
             self.problem(&["sinks".into()], "there is no sink", help);
@@ -280,7 +282,7 @@ impl Checker<'_> {
         for (index, sink) in config.sinks.iter().enumerate() {
             let (name, kind) = match sink {
                 SinkConfig::Duckdb(duckdb) => {
-                    let kind = SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode));
+                    let kind = SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline));
                     (duckdb.name.clone().unwrap_or_else(|| format!("{index}-duckdb")), kind)
                 }
                 SinkConfig::Discard(discard) => {
@@ -308,7 +310,13 @@ impl Checker<'_> {
         sinks
     }
 
-    fn duckdb(&mut self, index: usize, duckdb: &config::DuckdbConfig, mode: DedupeMode) -> DuckdbPlan {
+    fn duckdb(
+        &mut self,
+        index: usize,
+        duckdb: &config::DuckdbConfig,
+        mode: DedupeMode,
+        pipeline: &str,
+    ) -> DuckdbPlan {
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
         if mode == DedupeMode::Latest && duckdb.layout != Layout::Replica {
             let layout = if duckdb.layout == Layout::Append { "append" } else { "changelog" };
@@ -316,6 +324,13 @@ impl Checker<'_> {
                 &at("layout"),
                 format!("`dedupe: latest` drops late events, which the history of `layout: {layout}` needs"),
                 "use `dedupe: exact`, or `layout: replica` for this sink",
+            );
+        }
+        if mode == DedupeMode::Off && duckdb.layout == Layout::Replica {
+            self.problem(
+                &at("layout"),
+                "`dedupe: off` keeps no order of a key's events, which `layout: replica` needs",
+                "use `dedupe: exact` or `dedupe: latest`, or `layout: append` with its latest view",
             );
         }
         if duckdb.delete.is_some() && duckdb.layout != Layout::Replica {
@@ -341,6 +356,7 @@ impl Checker<'_> {
             delete: duckdb.delete.unwrap_or(config::DeleteMode::Hard),
             on_type_change: duckdb.on_type_change.unwrap_or(config::OnTypeChange::NewColumn),
             table_name,
+            pipeline: pipeline.to_owned(),
             history_repeats: mode == DedupeMode::Off,
         }
     }

@@ -10,6 +10,7 @@ use duckdb::{Connection, OptionalExt, params};
 use millstream_core::{Error, Result, TableName};
 
 use crate::column_type::{decode, encode};
+use crate::config::DuckConfig;
 use crate::error::Explain;
 use crate::ident::{literal, qualify};
 use crate::keyed::StoredKey;
@@ -21,6 +22,7 @@ use crate::shape::{Shape, TargetColumn};
 pub(crate) struct Catalog {
     pub(crate) dataset: String,
     pub(crate) sink: String,
+    pub(crate) pipeline: String,
 }
 
 /// A table as the metadata know it.
@@ -58,6 +60,10 @@ pub(crate) struct SchemaChange<'a> {
 }
 
 impl Catalog {
+    pub(crate) fn of(config: &DuckConfig) -> Self {
+        Self { dataset: config.dataset.clone(), sink: config.name.clone(), pipeline: config.pipeline.clone() }
+    }
+
     fn table(&self, name: &str) -> String {
         qualify(&self.dataset, name)
     }
@@ -72,7 +78,7 @@ impl Catalog {
                  \"table\" VARCHAR, name VARCHAR, view VARCHAR, keys VARCHAR, initial BIGINT, truncated VARCHAR);
                  CREATE TABLE IF NOT EXISTS {columns} (sink VARCHAR, name VARCHAR, position BIGINT, source VARCHAR, \
                  \"column\" VARCHAR, type VARCHAR, guessed BOOLEAN, unchanged BOOLEAN);
-                 CREATE TABLE IF NOT EXISTS {epochs} (sink VARCHAR, epoch BIGINT, ingested_at_us BIGINT);
+                 CREATE TABLE IF NOT EXISTS {epochs} (sink VARCHAR, epoch BIGINT, ingested_at_us BIGINT, pipeline VARCHAR);
                  CREATE TABLE IF NOT EXISTS {changes} (\"at\" TIMESTAMPTZ, sink VARCHAR, \"table\" VARCHAR, \
                  \"column\" VARCHAR, change VARCHAR, \"from\" VARCHAR, \"to\" VARCHAR, epoch BIGINT);"
             ))
@@ -161,8 +167,8 @@ impl Catalog {
         Ok(Shape { columns })
     }
 
-    /// Who has `name` (case-folded) in the dataset: a registered table of any sink, or a table or view that Millstream
-    /// did not make (`None` in the answer's place of an owner).
+    /// Whether someone has `name` (case-folded) in the dataset: a registered table of any sink, or a table or view that
+    /// Millstream did not make.
     pub(crate) fn is_taken(&self, connection: &Connection, name: &str) -> Result<bool> {
         let doing = || format!("looking for a table called {name}");
         let folded = fold(name);
@@ -303,13 +309,25 @@ impl Catalog {
         Ok(mark.map(|(epoch, ingested_at_us)| Mark { epoch: epoch as u64, ingested_at_us }))
     }
 
+    /// The pipeline that wrote this sink's last epoch.
+    pub(crate) fn pipeline(&self, connection: &Connection) -> Result<Option<String>> {
+        let sql = format!("SELECT pipeline FROM {} WHERE sink = ?", self.table("_millstream_epochs"));
+        (connection.query_row(&sql, [&self.sink], |row| row.get(0)).optional())
+            .explain(|| format!("reading whose sink {} is", self.sink))
+    }
+
     /// Sets the last epoch of this sink.
     pub(crate) fn set_mark(&self, connection: &Connection, mark: Option<Mark>) -> Result<()> {
         let epochs = self.table("_millstream_epochs");
         let sink = literal(&self.sink);
         let mut sql = format!("DELETE FROM {epochs} WHERE sink = {sink};");
         if let Some(mark) = mark {
-            sql += &format!("INSERT INTO {epochs} VALUES ({sink}, {}, {});", mark.epoch, mark.ingested_at_us);
+            sql += &format!(
+                "INSERT INTO {epochs} VALUES ({sink}, {}, {}, {});",
+                mark.epoch,
+                mark.ingested_at_us,
+                literal(&self.pipeline)
+            );
         }
         connection.execute_batch(&sql).explain(|| format!("writing the epoch of sink {}", self.sink))
     }

@@ -13,6 +13,8 @@ pub struct DuckConfig {
     pub path: PathBuf,
     /// The DuckDB schema that holds the tables; created if it is missing.
     pub dataset: String,
+    /// The pipeline's name: what another pipeline wrote is never taken for its own.
+    pub pipeline: String,
     /// The shape in which events land.
     pub layout: Layout,
     /// Template of table names over `{db}`, `{schema}` and `{table}`.
@@ -38,6 +40,7 @@ impl DuckConfig {
             name: name.into(),
             path: path.into(),
             dataset: "main".to_owned(),
+            pipeline: String::new(),
             layout,
             table_name: "{table}".to_owned(),
             on_type_change: ChangePolicy::default(),

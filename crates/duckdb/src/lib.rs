@@ -34,6 +34,7 @@ mod views;
 
 pub use config::{Decimals, DeleteMode, DuckConfig, Layout};
 pub use database::Database;
-pub use listing::views;
+pub use ident::{literal, qualify, quote};
+pub use listing::{ListedColumn, ListedTable, tables, views};
 pub use query::{Answer, query};
 pub use sink::DuckSink;

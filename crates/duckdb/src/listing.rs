@@ -1,11 +1,54 @@
-//! The latest views of a sink as SQL, from the file's own metadata: for people who keep their views elsewhere.
+//! What a file's own metadata say of a sink: its tables, and their latest views as SQL for people who keep views elsewhere.
 
-use millstream_core::{Error, Result};
+use millstream_core::{Error, Result, TableName, Type};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, StoredTable};
 use crate::config::{DuckConfig, Layout};
 use crate::ddl;
 use crate::query::connect;
+
+/// A source table that a sink holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTable {
+    /// What the source calls it.
+    pub source: TableName,
+    /// Names of the key's source columns; empty without a key.
+    pub key: Vec<String>,
+    /// Its name in the dataset.
+    pub name: String,
+    /// Its columns that hold values of the source, in their order.
+    pub columns: Vec<ListedColumn>,
+}
+
+/// A column of a [`ListedTable`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedColumn {
+    /// What the source calls it.
+    pub source: String,
+    /// Its name in the table.
+    pub name: String,
+    /// Its logical type.
+    pub ty: Type,
+}
+
+/// The tables of a sink, by name. Empty before the first one was made, and while there is no file.
+///
+/// # Errors
+/// The file can't be opened, or its metadata are damaged.
+pub fn tables(config: &DuckConfig) -> Result<Vec<ListedTable>> {
+    if !config.path.exists() {
+        return Ok(Vec::new());
+    }
+    let listed = |table: StoredTable| ListedTable {
+        source: table.source,
+        key: table.keys.into_iter().next_back().map(|key| key.columns).unwrap_or_default(),
+        name: table.name,
+        columns: (table.shape.columns.into_iter())
+            .map(|c| ListedColumn { source: c.source.into(), name: c.name, ty: c.ty })
+            .collect(),
+    };
+    Ok(stored(config)?.into_iter().map(listed).collect())
+}
 
 /// Names and statements of the latest views of a sink's tables, by name. Works beside a running pipeline of this process
 /// and on a file that nobody has open. Empty for other layouts than append, and before the first table was made.
@@ -16,17 +59,21 @@ pub fn views(config: &DuckConfig) -> Result<Vec<(String, String)>> {
     if config.layout != Layout::Append {
         return Ok(Vec::new());
     }
-    let connection = connect(&config.path, true)?;
-    let catalog = Catalog { dataset: config.dataset.clone(), sink: config.name.clone() };
     let mut views = Vec::new();
-    if !catalog.exists(&connection)? {
-        return Ok(views);
-    }
-    for table in catalog.load(&connection).map_err(|e: Error| e.at(config.path.display()))? {
+    for table in stored(config)? {
         if let (Some(view), Some(sql)) = (&table.view, ddl::latest_view(config, &table)) {
             views.push((view.clone(), sql));
         }
     }
     views.sort();
     Ok(views)
+}
+
+fn stored(config: &DuckConfig) -> Result<Vec<StoredTable>> {
+    let connection = connect(&config.path, true)?;
+    let catalog = Catalog::of(config);
+    if !catalog.exists(&connection)? {
+        return Ok(Vec::new());
+    }
+    catalog.load(&connection).map_err(|e: Error| e.at(config.path.display()))
 }

@@ -25,12 +25,15 @@ pub(crate) enum Recovery {
     },
     /// The checkpoint names an epoch that the file does not have.
     Lost,
+    /// There is no checkpoint, and another pipeline wrote the file's rows.
+    Taken,
 }
 
-/// Decides from the checkpoint's token and the file's mark.
-pub(crate) fn decide(checkpoint: Option<Mark>, file: Option<Mark>) -> Recovery {
+/// Decides from the checkpoint's token, the file's mark, and whether this pipeline set it.
+pub(crate) fn decide(checkpoint: Option<Mark>, file: Option<Mark>, is_own: bool) -> Recovery {
     match (checkpoint, file) {
         (None, None) => Recovery::Nothing,
+        (None, Some(_)) if !is_own => Recovery::Taken,
         (None, Some(_)) => Recovery::RollBack { to: None },
         (Some(_), None) => Recovery::Lost,
         (Some(wanted), Some(file)) if file == wanted => Recovery::Nothing,
@@ -51,7 +54,8 @@ pub(crate) fn recover(
     checkpoint: Option<Mark>,
 ) -> Result<Vec<SinkNotice>> {
     let file = catalog.mark(connection)?;
-    match decide(checkpoint, file) {
+    let owner = catalog.pipeline(connection)?;
+    match decide(checkpoint, file, owner.as_ref().is_none_or(|owner| *owner == config.pipeline)) {
         Recovery::Nothing => Ok(Vec::new()),
         Recovery::RollBack { to } => {
             let doing = || "rolling back epochs that no checkpoint names".to_owned();
@@ -65,6 +69,15 @@ pub(crate) fn recover(
             );
             Ok(vec![SinkNotice { code: "rolled_back", text, count: rows? }])
         }
+        Recovery::Taken => Err(Error::fatal(format!(
+            "{}, schema {}, holds rows that pipeline {} wrote through a sink of the same name, and this pipeline has no \
+             checkpoint: give this sink a `name` and `dataset` (or `path`) of its own, or, if the pipeline was renamed, set \
+             `pipeline: {}`",
+            config.path.display(),
+            config.dataset,
+            owner.as_deref().unwrap_or_default(),
+            owner.as_deref().unwrap_or_default()
+        ))),
         Recovery::Lost => match checkpoint {
             Some(wanted) => Err(lost(config, wanted, file)),
             None => Ok(Vec::new()),
@@ -81,7 +94,7 @@ fn roll_back(
     to: Option<Mark>,
 ) -> Result<u64> {
     let mut rows = 0;
-    for table in catalog.load(connection)? {
+    for mut table in catalog.load(connection)? {
         let name = qualify(&config.dataset, &table.name);
         let column = match config.layout {
             Layout::Append => history::MARK_COLUMN,
@@ -94,6 +107,10 @@ fn roll_back(
             (Some(mark), _) => format!(" WHERE {column} > make_timestamp({})", mark.ingested_at_us),
         };
         let sql = format!("DELETE FROM {name}{condition}");
+        if to.is_none() && table.truncated.take().is_some() {
+            // What comes from the start on may be of another log, with smaller orders.
+            catalog.update(connection, &table)?;
+        }
         rows += connection.execute(&sql, []).explain(|| format!("rolling back table {}", table.name))? as u64;
     }
     catalog.set_mark(connection, to)?;
@@ -135,7 +152,9 @@ mod tests {
             (mark(3), Some(Mark { epoch: 4, ingested_at_us: 7 }), Recovery::Lost),
         ];
         for (checkpoint, file, expected) in cases {
-            assert_eq!(decide(checkpoint, file), expected, "{checkpoint:?} {file:?}");
+            assert_eq!(decide(checkpoint, file, true), expected, "{checkpoint:?} {file:?}");
+            let of_other = if checkpoint.is_none() && file.is_some() { Recovery::Taken } else { expected };
+            assert_eq!(decide(checkpoint, file, false), of_other, "{checkpoint:?} {file:?}");
         }
     }
 }

@@ -272,6 +272,8 @@ impl Replica {
         let columns = (0..self.table.shape.columns.len())
             .filter(|&i| binding.cells[i].source.is_some_and(|source| patch.columns.contains(&source)))
             .collect();
+        let several = self.key.columns.len() > binding.schema.key.len();
+        self.null_in_key |= several || (0..values.len()).any(|i| values.get(i).is_null());
         let (key, order) = (patch.key.clone(), patch.order);
         self.patches.push(StagedPatch { columns, binding: binding.clone(), row, key, order });
         Ok(())
@@ -290,7 +292,8 @@ impl Replica {
             return Ok(());
         }
         self.changed_in = Some(session.transaction.get());
-        let sql = ApplySql::new(&session.config.dataset, &self.table, &self.key, self.null_in_key);
+        let null_in_key = std::mem::take(&mut self.null_in_key);
+        let sql = ApplySql::new(&session.config.dataset, &self.table, &self.key, null_in_key);
         self.apply_truncates(session, &sql)?;
         self.apply_rows(session, &sql)?;
         self.apply_patches(session, &sql)
@@ -354,7 +357,6 @@ impl Replica {
         self.chunks.clear();
         self.index.clear();
         self.bytes = 0;
-        self.null_in_key = false;
         Ok(())
     }
 

@@ -52,7 +52,7 @@ impl DuckSink {
         let settings = Settings { memory_limit: config.memory_limit.clone(), threads: config.threads };
         let database = Database::open(&config.path, &settings)?;
         let connection = database.connect()?;
-        let catalog = Catalog { dataset: config.dataset.clone(), sink: config.name.clone() };
+        let catalog = Catalog::of(&config);
         database.alone(|| {
             create_dataset(&connection, &config.dataset)?;
             catalog.create(&connection)

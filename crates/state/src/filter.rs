@@ -47,6 +47,12 @@ impl Filter {
         self.room -= keys;
     }
 
+    /// Bytes that it takes.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| 8 * part.words.len()).sum()
+    }
+
     /// Adds a key for which there is room.
     pub(crate) fn insert(&self, key: &[u8]) {
         let hash = hash(key);

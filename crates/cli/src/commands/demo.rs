@@ -16,8 +16,8 @@ use crate::arguments::Demo;
 use crate::dead_letters::Desk;
 use crate::output::{Table, bytes, count, plural, print};
 use crate::plan::Plan;
-use crate::sql::quote;
 use crate::world::PlanWorld;
+use millstream_duckdb::quote;
 
 /// The shipped events that the demo runs over.
 const EVENTS: &str = "bench.plain.jsonl.gz";

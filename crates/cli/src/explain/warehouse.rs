@@ -1,81 +1,26 @@
 //! What a DuckDB sink holds of a key, by SQL on its file and its metadata tables.
 
-use millstream_core::{Error, Key, Result, RowBuilder, TableName, Value};
-use millstream_duckdb::{Answer, query};
+use millstream_core::{Error, Key, Result, RowBuilder, Type, Value};
+use millstream_duckdb::{Answer, ListedColumn, ListedTable, literal, qualify, query, quote, tables};
 use serde_json::Value as Json;
 
 use super::{History, KeyEvent, Replica, Rule};
 use crate::config::Layout;
 use crate::plan::DuckdbPlan;
-use crate::sql::{literal, qualify, quote};
+use crate::registry;
 
 /// A sink's tables.
 pub(super) struct Warehouse<'a> {
     sink: &'a str,
     plan: &'a DuckdbPlan,
-    tables: Vec<KnownTable>,
-}
-
-/// A source table that a sink holds.
-pub(super) struct KnownTable {
-    pub(super) source: TableName,
-    /// Names of the key's source columns.
-    pub(super) key: Vec<String>,
-    /// The table's name in the dataset.
-    name: String,
-    /// All columns, in the table's order.
-    columns: Vec<KnownColumn>,
-}
-
-struct KnownColumn {
-    /// What the source calls it.
-    source: String,
-    /// What the warehouse calls it.
-    name: String,
-    /// Its logical type's name.
-    ty: String,
+    tables: Vec<ListedTable>,
 }
 
 impl<'a> Warehouse<'a> {
     /// Reads which tables the sink holds; none, if its file is not there yet.
     pub(super) fn open(sink: &'a str, plan: &'a DuckdbPlan) -> Result<Self> {
-        let mut warehouse = Self { sink, plan, tables: Vec::new() };
-        if !plan.path.exists() {
-            return Ok(warehouse);
-        }
-        let metadata = format!(
-            "SELECT count(*) FROM duckdb_tables() WHERE schema_name = {} AND table_name = '_millstream_tables'",
-            literal(&plan.dataset)
-        );
-        if text(&warehouse.ask(&metadata)?, 0, 0) == "0" {
-            return Ok(warehouse);
-        }
-        let tables = warehouse.ask(&format!(
-            "SELECT db, \"schema\", \"table\", name, key FROM {} WHERE sink = {} ORDER BY name",
-            qualify(&plan.dataset, "_millstream_tables"),
-            literal(sink)
-        ))?;
-        let columns = warehouse.ask(&format!(
-            "SELECT name, source, \"column\", type FROM {} WHERE sink = {} ORDER BY name, position",
-            qualify(&plan.dataset, "_millstream_columns"),
-            literal(sink)
-        ))?;
-        for row in 0..tables.rows.len() {
-            let name = text(&tables, row, 3).to_owned();
-            let own =
-                (0..columns.rows.len()).filter(|&c| text(&columns, c, 0) == name).map(|c| KnownColumn {
-                    source: text(&columns, c, 1).to_owned(),
-                    name: text(&columns, c, 2).to_owned(),
-                    ty: text(&columns, c, 3).to_owned(),
-                });
-            warehouse.tables.push(KnownTable {
-                source: TableName::new(text(&tables, row, 0), text(&tables, row, 1), text(&tables, row, 2)),
-                key: serde_json::from_str(text(&tables, row, 4)).unwrap_or_default(),
-                columns: own.collect(),
-                name,
-            });
-        }
-        Ok(warehouse)
+        let tables = tables(&registry::duckdb_config(sink, plan))?;
+        Ok(Self { sink, plan, tables })
     }
 
     /// Names (`schema.table`) of its tables that have a key.
@@ -84,7 +29,7 @@ impl<'a> Warehouse<'a> {
     }
 
     /// The table that the source calls `qualified`, if it has a key.
-    pub(super) fn table(&self, qualified: &str) -> Option<&KnownTable> {
+    pub(super) fn table(&self, qualified: &str) -> Option<&ListedTable> {
         self.tables.iter().find(|t| t.source.qualified() == qualified && !t.key.is_empty())
     }
 
@@ -95,37 +40,34 @@ impl<'a> Warehouse<'a> {
         for (column, value) in key {
             let Some(known) = table.columns.iter().find(|c| c.source == *column) else { return Ok(None) };
             let value = literal(value);
-            expressions.push(match &*known.ty {
-                "date" => format!("date_diff('day', DATE '1970-01-01', CAST({value} AS DATE))::VARCHAR"),
-                "datetime" => format!("epoch_us(CAST({value} AS TIMESTAMP))::VARCHAR"),
-                "timestamp" => format!("epoch_us(CAST({value} AS TIMESTAMPTZ))::VARCHAR"),
-                "time" => format!("epoch_us(CAST({value} AS TIME))::VARCHAR"),
+            expressions.push(match known.ty {
+                Type::Date => format!("date_diff('day', DATE '1970-01-01', CAST({value} AS DATE))::VARCHAR"),
+                Type::DateTime => format!("epoch_us(CAST({value} AS TIMESTAMP))::VARCHAR"),
+                Type::Timestamp => format!("epoch_us(CAST({value} AS TIMESTAMPTZ))::VARCHAR"),
+                Type::Time => format!("epoch_us(CAST({value} AS TIME))::VARCHAR"),
                 _ => value,
             });
         }
         let answer = self.ask(&format!("SELECT {}", expressions.join(", ")))?;
         let mut values = RowBuilder::new();
         for (index, (column, _)) in key.iter().enumerate() {
-            let ty = table.columns.iter().find(|c| c.source == *column).map_or("", |c| &*c.ty);
+            let ty = table.columns.iter().find(|c| c.source == *column).map_or(&Type::Text, |c| &c.ty);
             let text = text(&answer, 0, index);
             let value = match ty {
-                "bool" => text.parse().ok().map(Value::Bool),
-                "int64" => text.parse().ok().map(Value::Int),
-                "date" => text.parse().ok().map(Value::Date),
-                "datetime" => text.parse().ok().map(Value::DateTime),
-                "timestamp" => text.parse().ok().map(Value::Timestamp),
-                "time" => text.parse().ok().map(Value::Time),
-                "float64" => text.parse().ok().map(Value::Float),
-                "numeric" => is_number(text).then_some(Value::Digits(text)),
-                ty if ty.starts_with("decimal") => is_number(text).then_some(Value::Digits(text)),
-                "bytes" => return Ok(None),
+                Type::Bool => text.parse().ok().map(Value::Bool),
+                Type::Int64 => text.parse().ok().map(Value::Int),
+                Type::Date => text.parse().ok().map(Value::Date),
+                Type::DateTime => text.parse().ok().map(Value::DateTime),
+                Type::Timestamp => text.parse().ok().map(Value::Timestamp),
+                Type::Time => text.parse().ok().map(Value::Time),
+                Type::Float64 => text.parse().ok().map(Value::Float),
+                Type::Numeric | Type::Decimal { .. } => is_number(text).then_some(Value::Digits(text)),
+                Type::Bytes => return Ok(None),
                 _ => Some(Value::Text(text)),
             };
-            values.push(
-                value.ok_or_else(|| {
-                    Error::fatal(format!("the value of `{column}` is not of its type, {ty}"))
-                })?,
-            );
+            values.push(value.ok_or_else(|| {
+                Error::fatal(format!("the value of `{column}` is not of its type, {ty:?}"))
+            })?);
         }
         Ok(Some(Key::from_values(values.finish().iter())))
     }
@@ -193,14 +135,14 @@ fn is_number(text: &str) -> bool {
 }
 
 /// The source's columns as one JSON object.
-fn row_json(columns: &[KnownColumn]) -> String {
+fn row_json(columns: &[ListedColumn]) -> String {
     let members: Vec<String> =
         columns.iter().map(|c| format!("{} := {}", quote(&c.source), quote(&c.name))).collect();
     format!("to_json(struct_pack({}))", members.join(", "))
 }
 
 /// Whether a row has this key.
-fn condition(table: &KnownTable, key: &[(String, String)], prefix: Option<&str>) -> String {
+fn condition(table: &ListedTable, key: &[(String, String)], prefix: Option<&str>) -> String {
     let prefix = prefix.map(|p| format!("{}.", quote(p))).unwrap_or_default();
     let parts: Vec<String> = key
         .iter()
