@@ -45,7 +45,7 @@ pub(crate) async fn attempt(
     }
     let mut stages = Stages { tasks: JoinSet::new() };
     let coordinator = wire(&world, &settings, &shared, recovered, requests, &mut stages)?;
-    shared.phase(Phase::Running);
+    shared.phase(if *shared.paused.borrow() { Phase::Paused } else { Phase::Running });
     stages.tasks.spawn(async move { coordinator.run().await.map(|()| Ended::Finished) });
     let outcome = stages.outcome().await;
     stages.stop().await;
@@ -178,6 +178,7 @@ fn wire(
         reports: reports.clone(),
         budget_units: budget_units(settings.in_flight_bytes_max),
         idle: settings.idle,
+        paused: *shared.paused.borrow(),
         gauges: shared.gauges.clone(),
     };
     stages.spawn(intake.run());

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) cancelled: watch::Sender<bool>,
     /// Set once; a later attempt drains at its start.
     pub(crate) draining: watch::Sender<bool>,
+    /// Whether records are not to be taken in.
+    pub(crate) paused: watch::Sender<bool>,
 }
 
 /// Starts the pipeline on the current tokio runtime.
@@ -60,13 +62,20 @@ impl Handle {
         self.shared.cancelled.send_replace(true);
     }
 
-    /// Stop taking records in; what is under way is finished and committed.
+    /// Whether it was asked to end without a last checkpoint.
+    pub fn is_cancelled(&self) -> bool {
+        *self.shared.cancelled.borrow()
+    }
+
+    /// Stop taking records in; what is under way is finished and committed. Stays so through restarts.
     pub fn pause(&self) {
+        self.shared.paused.send_replace(true);
         self.shared.ask(Request::Pause(true));
     }
 
     /// Take records in again.
     pub fn resume(&self) {
+        self.shared.paused.send_replace(false);
         self.shared.ask(Request::Pause(false));
     }
 
@@ -112,6 +121,7 @@ impl Shared {
             requests: Mutex::new(None),
             cancelled: watch::Sender::new(false),
             draining: watch::Sender::new(false),
+            paused: watch::Sender::new(false),
         }
     }
 

@@ -28,15 +28,16 @@ pub(crate) struct Intake {
     pub(crate) reports: Sender<Report>,
     pub(crate) budget_units: u32,
     pub(crate) idle: Option<Duration>,
+    pub(crate) paused: bool,
     pub(crate) gauges: Arc<Gauges>,
 }
 
 impl Intake {
     pub(crate) async fn run(self) -> Staged {
-        let Self { mut source, mut orders, workers, reports, budget_units, idle, gauges } = self;
+        let Self { mut source, mut orders, workers, reports, budget_units, idle, mut paused, gauges } = self;
         let mut workers = Turns { workers, turn: 0 };
         let budget = Arc::new(Semaphore::new(budget_units as usize));
-        let (mut paused, mut stopped) = (false, false);
+        let mut stopped = false;
         let mut releases: Vec<Vec<(PartitionId, Position)>> = Vec::new();
         let mut last_record = Instant::now();
         loop {
@@ -73,7 +74,7 @@ impl Intake {
                 Some((Next::Batch(batch), permit)) => {
                     last_record = Instant::now();
                     gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
-                    let permit = shrink(permit, &batch);
+                    let permit = fit(permit, &batch, &budget, budget_units).await;
                     workers.hand(Work::Batch(batch, Arc::new(permit))).await?;
                 }
                 Some((Next::Idle, _)) if idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
@@ -108,12 +109,25 @@ async fn take(source: &mut dyn Source, budget: &Arc<Semaphore>) -> Result<(Next,
     Ok((source.next(BUDGET).await?, permit))
 }
 
-/// Keeps as much of the permit as the batch needs. A single record above the call's budget is not charged more than
-/// the call's share, so that it can always pass.
-fn shrink(mut permit: OwnedSemaphorePermit, batch: &RecordBatch) -> OwnedSemaphorePermit {
-    let need = batch.buffer.len().div_ceil(UNIT).max(1);
-    let spare = permit.num_permits().saturating_sub(need);
-    drop(permit.split(spare));
+/// Makes the permit what the batch needs. A batch with a record above a call's share waits for more, up to the whole budget,
+/// so that it can always pass; what holds the budget then needs nothing of intake to be done.
+async fn fit(
+    mut permit: OwnedSemaphorePermit,
+    batch: &RecordBatch,
+    budget: &Arc<Semaphore>,
+    budget_units: u32,
+) -> OwnedSemaphorePermit {
+    let need = batch.buffer.len().div_ceil(UNIT).clamp(1, budget_units as usize);
+    match need.checked_sub(permit.num_permits()) {
+        None | Some(0) => {
+            let spare = permit.num_permits() - need;
+            drop(permit.split(spare));
+        }
+        Some(more) => {
+            let more = budget.clone().acquire_many_owned(more as u32).await;
+            permit.merge(more.expect("invariant: the budget is never closed"));
+        }
+    }
     permit
 }
 
@@ -123,4 +137,30 @@ pub(crate) fn budget_units(bytes: usize) -> u32 {
         .unwrap_or(u32::MAX >> 4)
         .max((2 * BUDGET.bytes / UNIT) as u32)
         .min(u32::MAX >> 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(bytes: usize) -> RecordBatch {
+        let (partition, position) = (PartitionId::new("p"), Position::default());
+        RecordBatch { partition, buffer: vec![0; bytes], slots: Vec::new(), position }
+    }
+
+    /// A large record was charged a call's share, so that 32 of 64 MiB passed where 16 MiB were allowed.
+    #[tokio::test]
+    async fn a_large_record_is_charged_whole() {
+        let units = budget_units(16 << 20);
+        let budget = Arc::new(Semaphore::new(units as usize));
+        let share = (BUDGET.bytes / UNIT) as u32;
+        let take = || budget.clone().try_acquire_many_owned(share).unwrap();
+        let small = fit(take(), &batch(10 * UNIT), &budget, units).await;
+        assert_eq!(budget.available_permits(), units as usize - 10);
+        let large = fit(take(), &batch(4 << 20), &budget, units).await;
+        assert_eq!(large.num_permits(), 4 << 10);
+        drop((small, large));
+        let huge = fit(take(), &batch(64 << 20), &budget, units).await;
+        assert_eq!((huge.num_permits(), budget.available_permits()), (units as usize, 0));
+    }
 }

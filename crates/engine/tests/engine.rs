@@ -11,13 +11,19 @@ use millstream_core::{
     Budget, Checkpoint, CommitToken, DeadLetter, DeadLetters, Decoder, Fut, PartitionId, Position, Record,
     RecordBatch, Result, Sink, Source, Space, StateView, Store,
 };
-use millstream_engine::{Clock, Restart, Settings, SystemClock, World, start};
+use millstream_engine::{Clock, Phase, Restart, Settings, SystemClock, World, start};
 
 type Positions = Vec<(PartitionId, Position)>;
 
 /// A world in memory whose source has one record and then waits for more.
 #[derive(Default, Clone)]
 struct Small {
+    /// Whether the stages are put together slowly.
+    slow: bool,
+    /// Whether an attempt has to wait at its start.
+    held: Arc<AtomicBool>,
+    /// The record was asked for.
+    asked: Arc<AtomicBool>,
     /// The record was taken in.
     taken: Arc<AtomicBool>,
     committed: Arc<Mutex<Option<Positions>>>,
@@ -31,7 +37,9 @@ impl World for Small {
     /// Asked for while the stages are put together: a thread that is slow just then gives intake, which runs already, all the
     /// time it needs to take everything in.
     fn decoder(&self) -> Result<Box<dyn Decoder>> {
-        wait("the record to be taken in", || self.taken.load(Ordering::SeqCst));
+        if self.slow {
+            wait("the record to be taken in", || self.taken.load(Ordering::SeqCst));
+        }
         Ok(Box::new(Heartbeats))
     }
 
@@ -40,6 +48,7 @@ impl World for Small {
     }
 
     fn store(&self) -> Result<Box<dyn Store>> {
+        wait("leave to start", || !self.held.load(Ordering::SeqCst));
         Ok(Box::new(self.clone()))
     }
 
@@ -61,6 +70,7 @@ impl Source for OneRecord {
 
     fn next(&mut self, _: Budget) -> Fut<'_, Result<Next>> {
         Box::pin(async {
+            self.0.asked.store(true, Ordering::SeqCst);
             if std::mem::replace(&mut self.1, true) {
                 self.0.taken.store(true, Ordering::SeqCst);
                 std::future::pending::<()>().await;
@@ -166,7 +176,7 @@ fn settings() -> Settings {
 /// as known. Where nothing followed, they were never committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_taken_in_while_the_stages_are_put_together_are_committed() {
-    let world = Small::default();
+    let world = Small { slow: true, ..Small::default() };
     let handle = start(Arc::new(world.clone()), settings());
     let committed = || world.committed.lock().unwrap().clone();
     wait("a checkpoint", || committed().is_some());
@@ -174,4 +184,21 @@ async fn records_taken_in_while_the_stages_are_put_together_are_committed() {
     assert_eq!(handle.status().counters.records, 1);
     handle.drain();
     handle.wait().await.unwrap();
+}
+
+/// A pause was an order to the attempt that ran: after a restart, or asked before the first one, records flowed all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_for_attempts_to_come() {
+    let world = Small { held: Arc::new(true.into()), ..Small::default() };
+    let handle = start(Arc::new(world.clone()), settings());
+    handle.pause();
+    world.held.store(false, Ordering::SeqCst);
+    wait("the pause", || handle.status().phase == Phase::Paused);
+    assert!(!world.asked.load(Ordering::SeqCst));
+    handle.resume();
+    wait("a checkpoint", || world.committed.lock().unwrap().is_some());
+    assert!(!handle.is_cancelled());
+    handle.cancel();
+    handle.wait().await.unwrap();
+    assert!(handle.is_cancelled());
 }

@@ -101,7 +101,7 @@ pub(crate) fn drive(
                     let mut summary = outcome.map_err(|e| Failure::Failed(format!("{} failed: {e}", plan.pipeline)))?;
                     // The handle knows the counts of the run beside those of the last checkpoint.
                     summary.status = handle.status();
-                    return Ok(Ended { summary, cancelled: asked_to_end > 1 });
+                    return Ok(Ended { summary, cancelled: handle.is_cancelled() });
                 }
                 () = signals.next() => {
                     asked_to_end += 1;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use millstream_core::{CommitToken, DeadLetter, DeadLetters, Error, Fut, Result};
 use millstream_engine::{Clock, SystemClock};
+use tracing::warn;
 
 use super::letter::{Letter, LetterId};
 use super::{STAGES, file_name};
@@ -24,8 +25,9 @@ struct Mark {
 
 /// Dead letters in a folder. Token: a format byte, then for each stage length and last number as 8 bytes each, little-endian.
 ///
-/// Someone may delete lines or files at any time while no pipeline runs; numbers go on. So what a checkpoint does not
-/// name is told by number: letters above the token's number are removed.
+/// Someone may edit lines or delete files at any time while no pipeline runs; numbers go on. So what a checkpoint does not
+/// name is told by number: letters above the token's number are removed. Without a token nobody knows whose letters a
+/// folder holds, so that they are set aside and not removed.
 #[derive(Debug)]
 pub(crate) struct Writer {
     directory: PathBuf,
@@ -66,6 +68,9 @@ impl Writer {
         };
         for (stage, mark) in marks.into_iter().enumerate() {
             let path = self.path(stage);
+            if last.is_none() {
+                self.set_aside(&path)?;
+            }
             self.marks[stage] = mark;
             let length = match std::fs::metadata(&path) {
                 Ok(metadata) => metadata.len(),
@@ -87,6 +92,18 @@ impl Writer {
                 self.marks[stage].bytes = kept;
             }
         }
+        Ok(())
+    }
+
+    /// Renames a file of letters that no checkpoint names.
+    fn set_aside(&self, path: &Path) -> Result<()> {
+        if !std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0) {
+            return Ok(());
+        }
+        let free = (1..).map(|n| path.with_extension(format!("{n}.jsonl"))).find(|p| !p.exists());
+        let free = free.expect("invariant: there are more numbers than files");
+        std::fs::rename(path, &free).map_err(|e| self.failed("rename", path, e))?;
+        warn!("{} holds letters that no checkpoint names; it is {} now", path.display(), free.display());
         Ok(())
     }
 
@@ -148,7 +165,8 @@ fn failed(what: &str, path: &Path, error: std::io::Error) -> Error {
     Error::transient(message).with_source(error)
 }
 
-/// Length of the file up to the first line that is cut, damaged, or has a number above `last`.
+/// Length of the file up to the first letter with a number above `last`, without a last line that was cut. A line that is
+/// no letter is someone's edit, and stays.
 fn kept_length(path: &Path, last: u64) -> std::io::Result<u64> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -163,9 +181,8 @@ fn kept_length(path: &Path, last: u64) -> std::io::Result<u64> {
         reader.read_until(b'\n', &mut line)?;
         let number = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<Numbered>(line).ok());
         match number.and_then(|n| n.id.parse::<LetterId>().ok()) {
-            Some(id) if id.number <= last => kept += line.len() as u64,
-            // An empty line is someone's edit; it names nothing.
-            None if line == b"\n" => kept += 1,
+            Some(id) if id.number > last => return Ok(kept),
+            _ if line.ends_with(b"\n") => kept += line.len() as u64,
             _ => return Ok(kept),
         }
     }
@@ -255,9 +272,41 @@ mod tests {
         assert_eq!(ids(dir.path()), ["parse-1", "parse-2", "write-1"]);
         assert_ne!(writer.prepare_now().unwrap(), Some(token));
         assert_eq!(writer.prepare_now().unwrap(), None);
+    }
 
+    /// Without a checkpoint the folder was emptied, whoever had written into it: another pipeline, or this one before its
+    /// checkpoint was deleted to load everything anew.
+    #[test]
+    fn letters_that_no_checkpoint_names_are_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 1..3 {
+            let mut writer = Writer::new(dir.path());
+            writer.recover_now(None).unwrap();
+            assert!(ids(dir.path()).is_empty());
+            writer.write_now(&[dead(Stage::Parse, b"{")]).unwrap();
+            assert_eq!(ids(dir.path()), ["parse-1"]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), round);
+        }
+        assert!(dir.path().join("parse.1.jsonl").exists());
+    }
+
+    /// One line damaged by hand took all letters behind it along.
+    #[test]
+    fn a_line_that_is_no_letter_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(dir.path());
         writer.recover_now(None).unwrap();
-        assert!(ids(dir.path()).is_empty());
+        writer.write_now(&[dead(Stage::Parse, b"1"), dead(Stage::Parse, b"2")]).unwrap();
+        let token = writer.prepare_now().unwrap().unwrap();
+        writer.write_now(&[dead(Stage::Parse, b"lost")]).unwrap();
+        let path = dir.path().join("parse.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("parse-1", "parse-one", 1)).unwrap();
+        let mut writer = Writer::new(dir.path());
+        writer.recover_now(Some(&token)).unwrap();
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(kept.lines().count(), 2);
+        assert!(kept.contains("parse-one") && kept.contains("parse-2"));
     }
 
     /// A crash in the middle of a write leaves half a line, which is not a letter.
