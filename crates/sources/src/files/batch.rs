@@ -248,7 +248,7 @@ impl FileSource {
         } else {
             print.set_tail_from(input.file(), offset)?;
         }
-        file.len = metadata.len();
+        file.place.len = metadata.len();
         file.place.fingerprint = print;
         file.place.offset = offset;
         Ok(true)
@@ -264,7 +264,7 @@ impl FileSource {
             return Ok(None);
         }
         let file = &mut self.catalog[id];
-        file.len = metadata.len();
+        file.place.len = metadata.len();
         file.ended = Some(Instant::now());
         Ok(None)
     }

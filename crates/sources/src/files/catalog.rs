@@ -48,8 +48,6 @@ pub(crate) struct TrackedFile {
     /// An open file whose format is still to be found out.
     pub(crate) handle: Option<File>,
     pub(crate) partial: Option<Partial>,
-    /// Length in the file system when it was last seen.
-    pub(crate) len: u64,
     /// That length when it was last read to its end.
     pub(crate) end_len: Option<u64>,
     /// When that was.
@@ -74,7 +72,6 @@ impl TrackedFile {
             input: None,
             handle: None,
             partial: None,
-            len: 0,
             end_len: None,
             ended: None,
             trust: Trust::default(),
@@ -98,19 +95,20 @@ impl TrackedFile {
     /// Whether reading may give something, judging by its length and time of change.
     pub(crate) fn may_have_more(&self) -> bool {
         let read = if self.place.gzip { self.place.raw_len } else { self.place.offset };
-        let all_read = if self.place.gzip { read == self.len } else { read >= self.len };
+        let all_read = if self.place.gzip { read == self.place.len } else { read >= self.place.len };
         // A line without end may be rewritten with as many bytes.
-        let seen = self.end_len == Some(self.len) && self.ended.is_some_and(|at| self.trust.is_old_at(at));
+        let seen =
+            self.end_len == Some(self.place.len) && self.ended.is_some_and(|at| self.trust.is_old_at(at));
         !all_read && !seen
     }
 
     /// Bytes of it that were not read, where that is known.
     pub(crate) fn unread(&self) -> u64 {
-        if self.place.gzip { 0 } else { self.len.saturating_sub(self.place.offset) }
+        if self.place.gzip { 0 } else { self.place.len.saturating_sub(self.place.offset) }
     }
 
     pub(crate) fn observe(&mut self, metadata: &Metadata) {
-        self.len = metadata.len();
+        self.place.len = metadata.len();
         self.trust.observe(metadata);
     }
 

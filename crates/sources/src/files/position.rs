@@ -6,7 +6,8 @@
 //! 1   u8   flags: 1 gzip, 2 the last line had no end
 //! 2   u64  device         26  u64  serial        50  u64  raw length    68  u16  tail length
 //! 10  u64  inode          34  u64  offset        58  u16  head length   70  u64  tail hash
-//! 18  u64  generation     42  u64  line start    60  u64  head hash     78  …    path
+//! 18  u64  generation     42  u64  line start    60  u64  head hash     78  u64  length
+//!                                                                       86  …    path
 //! ```
 
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ use millstream_core::{Error, PartitionId, Position, Result};
 const FORMAT: u8 = 1;
 const GZIP: u8 = 1;
 const UNFINISHED: u8 = 2;
-const FIXED_BYTES: usize = 78;
+const FIXED_BYTES: usize = 86;
 
 /// Bytes at a file's start that the fingerprint covers.
 pub(crate) const HEAD_BYTES: usize = 4096;
@@ -68,6 +69,8 @@ pub(crate) struct FilePosition {
     /// Gzip only: length of the compressed file when all of it had been read; 0 if that was not yet so.
     pub(crate) raw_len: u64,
     pub(crate) fingerprint: Fingerprint,
+    /// Its length in the file system when it was last seen: what of it is unread if it is gone when reading goes on.
+    pub(crate) len: u64,
     /// Where it was last seen.
     pub(crate) path: PathBuf,
 }
@@ -84,6 +87,7 @@ impl FilePosition {
             gzip: false,
             raw_len: 0,
             fingerprint: Fingerprint::default(),
+            len: 0,
             path: path.to_owned(),
         }
     }
@@ -105,6 +109,7 @@ impl FilePosition {
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(&hash.to_le_bytes());
         }
+        out.extend_from_slice(&self.len.to_le_bytes());
         out.extend_from_slice(path);
         Position(out)
     }
@@ -137,6 +142,7 @@ impl FilePosition {
                 tail_len: u16_at(68).min(TAIL_BYTES as u16),
                 tail_hash: u64_at(70),
             },
+            len: u64_at(78),
             path: PathBuf::from(OsString::from_vec(bytes[FIXED_BYTES..].to_vec())),
         })
     }
@@ -169,7 +175,7 @@ mod tests {
     proptest! {
         #[test]
         fn positions_round_trip(
-            numbers in any::<[u64; 9]>(),
+            numbers in any::<[u64; 10]>(),
             flags in any::<[bool; 2]>(),
             lens in (0..=HEAD_BYTES as u16, 0..=TAIL_BYTES as u16),
             path in proptest::collection::vec(1u8.., 0..40),
@@ -185,6 +191,7 @@ mod tests {
                 fingerprint: Fingerprint {
                     head_len: lens.0, head_hash: numbers[6], tail_len: lens.1, tail_hash: numbers[7],
                 },
+                len: numbers[9],
                 path: PathBuf::from(OsString::from_vec(path)),
             };
             prop_assert_eq!(FilePosition::decode(&PartitionId::new("p"), &position.encode()).unwrap(), position);

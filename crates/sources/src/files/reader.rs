@@ -213,10 +213,10 @@ impl FileSource {
         self.dequeue(id);
         let new = self.catalog.add(&path, identity);
         self.catalog.set_path(new, &path);
-        let (sighted, len) = (self.catalog[id].sighted, self.catalog[id].len);
+        let (sighted, len) = (self.catalog[id].sighted, self.catalog[id].place.len);
         let file = &mut self.catalog[new];
         file.sighted = sighted;
-        file.len = len;
+        file.place.len = len;
         if reopen.is_some() {
             file.handle = reopen;
             self.open.push(new);

@@ -202,6 +202,7 @@ impl FileSource {
         file.observe(&sighting.metadata);
         if matches!(file.phase, Phase::Restored | Phase::Gone) {
             file.phase = Phase::Idle;
+            file.reported = false;
         }
         if file.may_have_more() {
             self.enqueue(id);
@@ -213,17 +214,28 @@ impl FileSource {
         let missing = self.discoveries - self.catalog[id].sighted;
         let file = &self.catalog[id];
         match file.phase {
-            Phase::Restored | Phase::Gone => {}
+            Phase::Gone => {}
             _ if file.is_open() => {
                 if file.phase == Phase::Idle && missing >= MISSING_MAX {
                     self.forget_with_notice(id);
                 }
             }
+            // It may come back under another name, and is then known.
+            Phase::Restored if !file.reported => {
+                self.catalog[id].reported = true;
+                self.tell_unread(id);
+            }
+            Phase::Restored => {}
             Phase::Queued | Phase::Idle => self.forget_with_notice(id),
         }
     }
 
     fn forget_with_notice(&mut self, id: FileId) {
+        self.tell_unread(id);
+        self.forget(id);
+    }
+
+    fn tell_unread(&mut self, id: FileId) {
         let file = &self.catalog[id];
         let unread = file.unread();
         if unread > 0 {
@@ -234,7 +246,6 @@ impl FileSource {
             );
             self.notice("file_missing", text);
         }
-        self.forget(id);
     }
 
     fn forget(&mut self, id: FileId) {

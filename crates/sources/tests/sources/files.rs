@@ -307,3 +307,25 @@ fn an_unfinished_line_may_be_finished_without_a_longer_file() {
         assert_eq!(world.lines(), ["a"], "round {round}");
     }
 }
+
+/// A file of which a part was read, and that was rotated away before the next start, was passed over in silence.
+#[test]
+fn the_unread_rest_of_a_file_that_went_between_runs_is_reported() {
+    let mut world =
+        World::new(|dir| following(dir, "*.jsonl"), &[("a.jsonl", b"1\n2\n3\n"), ("b.jsonl", b"4\n")]);
+    let first = block_on(world.source.next(Budget { records: 1, bytes: 1 << 20 })).unwrap();
+    let Next::Batch(batch) = first else { unreachable!("there is a line") };
+    world.positions.insert(batch.partition.clone(), batch.position.clone());
+    assert_eq!(batch.slots.len(), 1);
+    std::fs::remove_file(world.path("a.jsonl")).unwrap();
+    world.restart();
+    assert_eq!(world.lines(), ["4"]);
+    let notices = std::mem::take(&mut world.notices);
+    assert_eq!(notices.iter().map(|n| n.code).collect::<Vec<_>>(), ["file_missing"]);
+    assert!(notices[0].text.contains("4 bytes of it were not read"), "{}", notices[0].text);
+    // Of a file that had been read to its end there is nothing to say.
+    std::fs::remove_file(world.path("b.jsonl")).unwrap();
+    world.restart();
+    assert!(world.lines().is_empty());
+    assert!(world.codes().iter().all(|code| *code == "file_missing"));
+}
