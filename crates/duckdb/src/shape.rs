@@ -165,14 +165,16 @@ impl Shape {
                 _ => Place::Untyped,
             });
         };
-        // The second round is about the column that an earlier type change made.
-        for round in 0..2 {
+        let first = self.candidates(source).next().unwrap_or(index);
+        // Later rounds are about the columns that earlier type changes made.
+        for round in 1.. {
             let column = &self.columns[index];
             let wide_ints = wide.contains(&column.name);
             let existing = Existing { ty: &column.ty, guessed: column.guessed, wide_ints };
             match evolution::decide(Some(existing), incoming, rules) {
-                Decision::NewColumn { suffix, ty } if round == 0 => {
-                    let name = format!("{}__{suffix}", column.name);
+                Decision::NewColumn { suffix, ty } => {
+                    let number = if round == 1 { String::new() } else { format!("_{round}") };
+                    let name = format!("{}__{suffix}{number}", self.columns[first].name);
                     let found = self.columns.iter().position(|c| c.name == name && &*c.source == source);
                     match found {
                         Some(found) => index = found,
@@ -185,7 +187,7 @@ impl Shape {
                 decision => return self.execute(index, decision, incoming, changes),
             }
         }
-        Ok(Place::Refused)
+        unreachable!("invariant: a table has fewer columns than there are numbers")
     }
 
     fn execute(
@@ -274,6 +276,22 @@ mod tests {
         assert!(changes.is_empty());
         assert_eq!((binding.cells[0].source, binding.cells[1].source), (Some(0), None));
         assert_eq!(binding.cells[0].overflow, Some(1));
+    }
+
+    /// The second of two changes whose columns would have one name was refused, with a false reason.
+    #[test]
+    fn two_type_changes_with_one_suffix() {
+        let mut shape = Shape::default();
+        let list = |ty| Type::List(Box::new(ty));
+        let types = [Type::Int64, list(Type::Date), list(Type::Timestamp), list(Type::Bytes)];
+        for _ in 0..2 {
+            for (i, ty) in types.iter().enumerate() {
+                let (binding, _) = bind(&mut shape, &[("v", ty.clone(), false)]);
+                assert_eq!(binding.cells[i].source, Some(0), "{ty:?}");
+                assert!(binding.refused.is_empty());
+            }
+        }
+        assert_eq!(names(&shape), ["v", "v__array", "v__array_2", "v__array_3"]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Runs a pipeline: epochs, shards, flow control, recovery and restarts.
 //!
 //! ```text
-//! intake ──tickets──▶ decode workers ──in ticket order──▶ shards ──▶ sinks
-//!   ▲                                                        │          │
-//!   └───────── release ◀── checkpoint ◀── barrier: state, tokens, counters
+//! intake ──in turns──▶ decode workers ──in the same turns──▶ dispatch ──by key──▶ shards ──▶ sinks
+//!   ▲                                                                              │          │
+//!   └──────────────── release ◀── checkpoint ◀────── barrier: state, tokens, counters ◀───────┘
 //! ```
 //!
 //! The engine knows only the contracts of `millstream-core`. It needs a tokio runtime and takes its time from a

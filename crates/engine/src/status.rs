@@ -24,7 +24,7 @@ pub enum Phase {
     Failed,
 }
 
-/// A snapshot of the pipeline. Counts are those of the last checkpoint; `flowing` adds what has moved since.
+/// A snapshot of the pipeline. `counters` are those of the last checkpoint; `records_in` and `events_in` run ahead of them.
 #[derive(Debug, Clone)]
 pub struct Status {
     /// Where it is in its life.
@@ -49,7 +49,7 @@ pub struct Status {
     pub checkpoint_took: Duration,
     /// Restarts in this run.
     pub restarts: u32,
-    /// The first failure of the current streak, as text.
+    /// The last failure in this run, as text; if the run failed, its first cause.
     pub failure: Option<String>,
     /// Keys held in memory by all shards.
     pub cached_keys: u64,

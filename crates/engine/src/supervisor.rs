@@ -38,13 +38,13 @@ pub(crate) async fn supervise(
             Err(error) => error,
         };
         let stable = attempt_started.elapsed() >= settings.restart.stable_after;
-        shared.update(|status| {
-            status.failure.get_or_insert_with(|| error.to_string());
-        });
         match streak.decide(error, stable, settings.restart) {
             Decision::Fail(first) => {
                 error!("the pipeline failed: {first}");
-                shared.phase(Phase::Failed);
+                shared.update(|status| {
+                    status.phase = Phase::Failed;
+                    status.failure = Some(first.to_string());
+                });
                 return Err(first);
             }
             Decision::Restart { attempt, reason } => {

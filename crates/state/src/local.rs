@@ -28,7 +28,7 @@ use crate::savepoint;
 pub struct Options {
     /// Block cache, bytes.
     pub cache_bytes: u64,
-    /// Memtable of the busiest keyspace, bytes; up to two of them are in memory while one is written out.
+    /// Memtable, bytes; up to two of them are in memory while one is written out.
     pub memtable_bytes: u64,
 }
 

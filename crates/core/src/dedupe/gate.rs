@@ -240,9 +240,8 @@ impl Gate {
     /// Takes in a truncate's order; whether this shard is the one to report it.
     fn judge_truncate(&mut self, event: &Event, table: u32) -> bool {
         let own = shard_of(event, self.shards) == self.shard;
-        // The table's own shard looks at the id first: a copy's order may differ in `p`.
         if !own && self.config.mode != Mode::Off {
-            self.tables.get_mut(table).truncate(event.order);
+            self.tables.get_mut(table).truncate(event.id, event.order, false);
         }
         own
     }
@@ -251,10 +250,8 @@ impl Gate {
         if self.config.mode == Mode::Off {
             return Ruling { distinct: true, newest: true, ..Ruling::default() };
         }
-        let table = self.tables.get_mut(table);
-        let newest = table.truncate(event.order);
-        let distinct = table.truncate_id(event.id, event.order);
-        Ruling { distinct, newest: newest && distinct, ..Ruling::default() }
+        let (distinct, newest) = self.tables.get_mut(table).truncate(event.id, event.order, true);
+        Ruling { distinct, newest, ..Ruling::default() }
     }
 
     fn judge_keyed(&mut self, event: &mut Event, shape: usize, sends: &mut Vec<Forward>) -> Result<Ruling> {

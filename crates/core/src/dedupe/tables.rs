@@ -34,7 +34,7 @@ const CUT_SUFFIX: u8 = b't';
 pub(super) struct Cut {
     /// Its order; rows below it are gone.
     pub(super) order: Order,
-    /// Ids of the last truncates. Kept by the table's own shard only.
+    /// Ids of the last truncates. Every shard knows them; the table's own shard stores them.
     pub(super) ids: Run,
 }
 
@@ -79,25 +79,21 @@ impl Table {
         self.cut.as_ref().is_none_or(|cut| *order > cut.order)
     }
 
-    /// Takes in a truncate's order; whether it is the newest.
-    pub(super) fn truncate(&mut self, order: Order) -> bool {
-        match &mut self.cut {
-            None => self.cut = Some(Cut { order, ids: Run::default() }),
-            Some(cut) if order > cut.order => cut.order = order,
-            Some(_) => return false,
-        }
-        true
-    }
-
-    /// At the table's own shard: whether the truncate's id is new.
-    pub(super) fn truncate_id(&mut self, id: EventId, order: Order) -> bool {
+    /// Takes in a truncate, on every shard; whether it is new, and whether it is the newest. One that is known changes
+    /// nothing: the order of a copy may differ in `p`.
+    pub(super) fn truncate(&mut self, id: EventId, order: Order, is_own: bool) -> (bool, bool) {
+        let first = self.cut.is_none();
         let cut = self.cut.get_or_insert_with(|| Cut { order, ids: Run::default() });
-        let new = cut.ids.insert(id);
+        if !cut.ids.insert(id) {
+            return (false, false);
+        }
         if cut.ids.count() > CUT_IDS_MAX {
             cut.ids.split_older(CUT_IDS_MAX / 2);
         }
-        self.cut_stored = false;
-        new
+        let newest = first || order > cut.order;
+        cut.order = cut.order.max(order);
+        self.cut_stored &= !is_own;
+        (true, newest)
     }
 }
 
@@ -263,6 +259,25 @@ mod tests {
         tables.add(table_hash(&orders), Arc::new(TableName::new("shop", "public", "other")));
         let error = tables.intern(&orders, |_| false).unwrap_err().to_string();
         assert!(error.contains("public.other") && error.contains("public.orders"), "{error}");
+    }
+
+    /// A truncate that came again after a connector's restart, its `p` unknown, raised the cut above rows of its own
+    /// transaction: their kept values were dropped, and their late values suppressed.
+    #[test]
+    fn a_copy_of_a_truncate_does_not_raise_the_cut() {
+        let incarnation = crate::order::Incarnation(0);
+        let (first, copy) = (Order::postgres(incarnation, 5, 20), Order::postgres(incarnation, 20, 20));
+        let row_after = Order::postgres(incarnation, 5, 21);
+        for is_own in [true, false] {
+            let mut table = Table::new(Arc::new(TableName::new("shop", "public", "orders")), 1);
+            let id = EventId::postgres(incarnation, 20, false);
+            assert_eq!(table.truncate(id, first, is_own), (true, true));
+            assert_eq!(table.truncate(id, copy, is_own), (false, false));
+            assert!(table.holds(&row_after) && !table.holds(&first));
+            let older = EventId::postgres(incarnation, 10, false);
+            assert_eq!(table.truncate(older, Order::postgres(incarnation, 5, 10), is_own), (true, false));
+            assert_eq!(table.cut_stored, !is_own);
+        }
     }
 
     proptest! {
