@@ -171,6 +171,11 @@ impl Changelog {
         Ok(Ok(()))
     }
 
+    /// Bytes of rows that wait in memory.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.bytes + self.batches.bytes()
+    }
+
     pub(crate) fn chunk_is_full(&self) -> bool {
         self.rows >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES_MAX
     }

@@ -122,6 +122,11 @@ impl History {
         self.rows >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES_MAX
     }
 
+    /// Bytes of rows that wait in memory.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.bytes + self.batches.bytes()
+    }
+
     /// Ends a chunk, and appends all chunks if enough have come together.
     pub(crate) fn end_chunk(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
         self.finish_chunk()?;

@@ -118,6 +118,16 @@ impl Database {
     }
 }
 
+/// An answer is held whole, beside a pipeline that runs: it must leave that its memory.
+const ROWS_MAX: usize = 100_000;
+const BYTES_MAX: usize = 256 << 20;
+
+fn too_large(what: &str) -> Error {
+    Error::fatal(format!(
+        "the answer has {what}: add a LIMIT, or end the pipeline and write it to a file with COPY in DuckDB"
+    ))
+}
+
 /// The user asked for this text, so unlike elsewhere DuckDB's message is shown whole.
 fn failed(error: duckdb::Error) -> Error {
     Error::fatal(format!("the query failed: {error}"))
@@ -127,7 +137,11 @@ fn run(connection: &Connection, sql: &str) -> Result<Answer> {
     let sql = sql.trim().trim_end_matches(';');
     // DuckDB knows the text of all its types; what can't be described is no query but a statement, which is run as it is.
     let Ok(plain) = describe(connection, sql) else { return collect(connection, sql) };
-    let answer = collect(connection, &format!("SELECT COLUMNS(*)::VARCHAR FROM (\n{sql}\n)"))?;
+    let rows = ROWS_MAX + 1;
+    let answer = collect(connection, &format!("SELECT COLUMNS(*)::VARCHAR FROM (\n{sql}\n) LIMIT {rows}"))?;
+    if answer.rows.len() > ROWS_MAX {
+        return Err(too_large(&format!("more than {ROWS_MAX} rows")));
+    }
     Ok(Answer { plain, ..answer })
 }
 
@@ -147,7 +161,12 @@ fn collect(connection: &Connection, sql: &str) -> Result<Answer> {
     let batches: Vec<_> = statement.query_arrow([]).map_err(failed)?.collect();
     let columns: Vec<_> = statement.schema().fields().iter().map(|f| f.name().clone()).collect();
     let mut answer = Answer { plain: vec![false; columns.len()], columns, rows: Vec::new() };
+    let mut bytes = 0;
     for batch in batches {
+        bytes += batch.get_array_memory_size();
+        if bytes > BYTES_MAX {
+            return Err(too_large(&format!("more than {} MB", BYTES_MAX >> 20)));
+        }
         let columns = batch.columns().iter().map(texts).collect::<Result<Vec<_>>>()?;
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
         for _ in 0..batch.num_rows() {

@@ -201,6 +201,11 @@ impl Replica {
         self.truncated.iter().chain(self.truncates.iter().map(|t| &t.order)).any(|t| order < t)
     }
 
+    /// Bytes of rows that are staged.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether it is time to apply what is staged, in the middle of an epoch.
     pub(crate) fn is_full(&self) -> bool {
         self.staged.len() >= STAGED_ROWS_MAX || self.bytes >= STAGED_BYTES_MAX
@@ -269,6 +274,7 @@ impl Replica {
         }
         let row = builder.finish();
         rows::check(&self.table.shape, binding, &row)?;
+        self.bytes += row.heap_len() + 256;
         let columns = (0..self.table.shape.columns.len())
             .filter(|&i| binding.cells[i].source.is_some_and(|source| patch.columns.contains(&source)))
             .collect();

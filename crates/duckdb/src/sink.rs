@@ -43,6 +43,9 @@ struct Route {
     binding: usize,
 }
 
+/// Bytes of rows that wait in memory, of all tables together.
+const PENDING_BYTES_MAX: usize = 128 << 20;
+
 /// Schemas are few; more than this means that a decoder makes a new one for each batch.
 const ROUTES_MAX: usize = 4096;
 
@@ -108,7 +111,22 @@ impl DuckSink {
                 Output::Patch(patch) => self.write_patch(patch)?,
             }
         }
+        self.relieve()?;
         Ok(report)
+    }
+
+    /// Hands waiting rows to DuckDB, the largest tables' first, until little enough waits. Each table has a bound of its own;
+    /// there may be thousands of tables.
+    fn relieve(&mut self) -> Result<()> {
+        let mut waiting: usize = self.tables.iter().map(Table::pending_bytes).sum();
+        while waiting > PENDING_BYTES_MAX {
+            let largest = self.tables.iter_mut().max_by_key(|table| table.pending_bytes());
+            let Some(largest) = largest.filter(|table| table.pending_bytes() > 0) else { break };
+            let bytes = largest.pending_bytes();
+            largest.flush(&self.session)?;
+            waiting -= bytes;
+        }
+        Ok(())
     }
 
     fn write_patch(&mut self, patch: &Patch) -> Result<()> {

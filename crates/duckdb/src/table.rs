@@ -362,6 +362,15 @@ impl Table {
         }
     }
 
+    /// Bytes of rows that wait in memory.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        match &self.writer {
+            Writer::History(history) => history.pending_bytes(),
+            Writer::Changelog(changelog) => changelog.pending_bytes(),
+            Writer::Replica { now, past } => past.iter().chain([&**now]).map(Replica::pending_bytes).sum(),
+        }
+    }
+
     /// Appends and applies everything that waits.
     pub(crate) fn flush(&mut self, session: &Session) -> Result<()> {
         let place = place(session, &self.stored);

@@ -70,3 +70,33 @@ fn a_file_that_is_behind_the_checkpoint_is_refused() {
     assert!(error.to_string().contains("deleted, replaced"), "{error}");
     drop(folder);
 }
+
+/// Each table had a bound of its own for the rows that wait in memory, and all of them together none.
+#[test]
+fn rows_of_many_tables_do_not_add_up_in_memory() {
+    let mut world = World::new(Layout::Append);
+    let text = "x".repeat(1 << 20);
+    world.begin();
+    for table in 0..16 {
+        let schema = schema(&format!("t{table}"), 1, &[("id", Type::Int64), ("v", Type::Text)]);
+        let rows = (0..16).map(|i| {
+            event(&schema, Op::Create, table * 100 + i, &[Value::Int(i as i64), Value::Text(&text)])
+        });
+        world.write(rows.collect());
+    }
+    // Of 256 MB, too little in each table for its own bound, 128 MB may still wait here. DuckDB has the others.
+    let taken = "SELECT sum(memory_usage_bytes + temporary_storage_bytes) >= 100 << 20 FROM duckdb_memory()";
+    assert_eq!(world.rows(taken), ["true"]);
+    world.prepare();
+    assert_eq!(world.rows("SELECT count(*), sum(length(v)) FROM t15_raw"), [format!("16|{}", 16 << 20)]);
+}
+
+/// An answer is held whole: one of a large table ended the pipeline beside it.
+#[test]
+fn an_answer_has_bounds() {
+    let world = World::new(Layout::Append);
+    let error = |sql: &str| world.sink.database().query(sql, true).unwrap_err().to_string();
+    assert!(error("SELECT * FROM range(100001)").contains("more than 100000 rows: add a LIMIT"));
+    assert!(error("SELECT repeat('x', 10000000) FROM range(40)").contains("more than 256 MB"));
+    assert_eq!(world.rows("SELECT count(*) FROM range(1000000)"), ["1000000"]);
+}
