@@ -61,7 +61,24 @@ impl Parts {
             shape: None,
         }
     }
+
+    /// Refuses keys that state could not hold. No index of a database has keys this long: PostgreSQL's end at 2.7 KB.
+    pub(crate) fn check_keys(&self) -> Result<(), Flaw> {
+        let keys = [&self.key, &self.old_key, &self.new_key];
+        match keys.into_iter().flatten().map(|key| key.as_bytes().len()).max() {
+            Some(len) if len > KEY_BYTES_MAX => Err(Flaw::new(
+                "key_too_long",
+                format!(
+                    "the key has {len} bytes, and {KEY_BYTES_MAX} are allowed: set another `key` for the table"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
+
+/// Bytes of a key in its canonical form.
+const KEY_BYTES_MAX: usize = 32 << 10;
 
 /// The buffers that reading rows needs.
 #[derive(Debug)]

@@ -296,6 +296,7 @@ impl Debezium {
         } else {
             self.parts(record, envelope, op, table, facts, guess)?
         };
+        parts.check_keys()?;
         let keep = self.options.keep_source;
         let transaction = envelope.transaction_id();
         out.push(Decoded::Event(Box::new(Event {

@@ -369,6 +369,7 @@ impl Flat {
             detect: !full,
         };
         let parts = assemble(&change, &mut self.tables, &mut self.bench, &self.options)?;
+        parts.check_keys()?;
         Ok(Decoded::Event(Box::new(Event {
             schema: parts.schema,
             op,

@@ -6,6 +6,8 @@
 //! - `_millstream_epochs`: the last epoch of each sink, written in that epoch's transaction.
 //! - `_schema_changes`: every column added or altered, for people.
 
+use std::collections::HashSet;
+
 use duckdb::{Connection, OptionalExt, params};
 use millstream_core::{Error, Result, TableName};
 
@@ -167,11 +169,10 @@ impl Catalog {
         Ok(Shape { columns })
     }
 
-    /// Whether someone has `name` (case-folded) in the dataset: a registered table of any sink, or a table or view that
-    /// Millstream did not make.
-    pub(crate) fn is_taken(&self, connection: &Connection, name: &str) -> Result<bool> {
-        let doing = || format!("looking for a table called {name}");
-        let folded = fold(name);
+    /// Case-folded names that are taken in the dataset: by registered tables of all sinks, and by tables and views that
+    /// Millstream did not make. To list them costs more the more there are.
+    pub(crate) fn taken(&self, connection: &Connection) -> Result<HashSet<String>> {
+        let doing = || format!("listing the tables of {}", self.dataset);
         let sql = format!(
             "SELECT table_name FROM duckdb_tables() WHERE schema_name = ?1 AND database_name = current_database() \
              UNION ALL SELECT view_name FROM duckdb_views() WHERE schema_name = ?1 AND database_name = current_database() \
@@ -183,7 +184,7 @@ impl Catalog {
             .query_map([&self.dataset], |row| row.get::<_, String>(0))
             .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
             .explain(doing)?;
-        Ok(names.iter().any(|n| fold(n) == folded))
+        Ok(names.iter().map(|name| fold(name)).collect())
     }
 
     /// Writes a new table down.
@@ -259,13 +260,21 @@ impl Catalog {
             .explain(doing)
     }
 
-    /// Writes all columns of a shape down.
+    /// Writes all columns of a shape down, in place of what was known of them.
     pub(crate) fn put_columns(&self, connection: &Connection, table: &str, shape: &Shape) -> Result<()> {
-        shape
-            .columns
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, column)| self.put_column(connection, table, i, column))
+        let columns = self.table("_millstream_columns");
+        let (sink, name) = (literal(&self.sink), literal(table));
+        let mut sql = format!("DELETE FROM {columns} WHERE sink = {sink} AND name = {name};");
+        for (i, column) in shape.columns.iter().enumerate() {
+            let (source, column_name) = (literal(&column.source), literal(&column.name));
+            let (ty, guessed, unchanged) = (literal(&encode(&column.ty)), column.guessed, column.unchanged);
+            sql += if i == 0 { "INSERT INTO " } else { ", " };
+            if i == 0 {
+                sql += &format!("{columns} VALUES ");
+            }
+            sql += &format!("({sink}, {name}, {i}, {source}, {column_name}, {ty}, {guessed}, {unchanged})");
+        }
+        connection.execute_batch(&sql).explain(|| format!("registering the columns of {table}"))
     }
 
     /// Writes a schema change down.

@@ -111,18 +111,24 @@ pub(crate) enum Access {
 ///   names a function or the JSON type: it looks these up in a default database that is not there yet ("Calling
 ///   DatabaseManager::GetDefaultDatabase with no default database set").
 ///
+/// The type is named, or DuckDB would read a file called `x.csv` into memory. Once the file is open nothing else may be: a
+/// query could otherwise write files, this one among them.
+///
 /// New files are in the format of DuckDB 1.4, whose texts compress at two thirds of the cost of the format before.
 pub(crate) fn attach(path: &Path, access: Access, config: Config) -> Result<Connection> {
     let connection =
         Connection::open_in_memory_with_flags(config).explain(|| "starting DuckDB".to_owned())?;
     let file = literal(&path.display().to_string());
     let options = match access {
-        Access::Write => "ROW_GROUP_SIZE 30720, STORAGE_VERSION 'v1.4.0'",
-        Access::Read => "READ_ONLY",
+        Access::Write => "TYPE duckdb, ROW_GROUP_SIZE 30720, STORAGE_VERSION 'v1.4.0'",
+        Access::Read => "TYPE duckdb, READ_ONLY",
     };
     let spilled = literal(&format!("{}.tmp", path.display()));
     connection
-        .execute_batch(&format!("SET temp_directory = {spilled}; ATTACH {file} AS {CATALOG} ({options})"))
+        .execute_batch(&format!(
+            "SET temp_directory = {spilled}; ATTACH {file} AS {CATALOG} ({options}); \
+                 SET enable_external_access = false"
+        ))
         .explain(|| format!("opening {}", path.display()))?;
     prepare(&connection)?;
     Ok(connection)
@@ -146,8 +152,18 @@ fn config(settings: &Settings) -> Result<Config> {
     }
 }
 
-/// An absolute path whose folder exists.
+/// An absolute path whose folder exists, through links: a file has one instance of DuckDB, by whatever name.
 fn absolute(path: &Path) -> Result<PathBuf> {
+    let mut path = in_folder(path)?;
+    // As many as the system follows.
+    for _ in 0..40 {
+        let Ok(target) = std::fs::read_link(&path) else { return Ok(path) };
+        path = in_folder(&path.parent().unwrap_or(Path::new(".")).join(target))?;
+    }
+    Err(Error::fatal(format!("{} is a link that leads in a circle", path.display())))
+}
+
+fn in_folder(path: &Path) -> Result<PathBuf> {
     let file = path.file_name().ok_or_else(|| Error::fatal(format!("{} names no file", path.display())))?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -181,6 +197,35 @@ pub(crate) fn create_dataset(connection: &Connection, dataset: &str) -> Result<(
 mod tests {
     use super::*;
 
+    fn settings() -> Settings {
+        Settings { memory_limit: "256MB".to_owned(), threads: 1 }
+    }
+
+    /// Of two sinks on one file, one through a link to a file that was not there yet, one lost its tables.
+    #[test]
+    fn a_file_has_one_instance_by_whatever_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("out.duckdb"), dir.path().join("link.duckdb"));
+        std::os::unix::fs::symlink("out.duckdb", &link).unwrap();
+        let first = Database::open(&link, &settings()).unwrap();
+        let second = Database::open(&file, &settings()).unwrap();
+        assert_eq!(first.path(), second.path());
+        assert!(Database::opened(&link).is_some());
+        std::os::unix::fs::symlink("a", dir.path().join("b")).unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
+        assert!(absolute(&dir.path().join("a")).unwrap_err().to_string().contains("in a circle"));
+    }
+
+    /// DuckDB takes an existing file called `.csv` or `.json` for one to read, and held the tables in memory.
+    #[test]
+    fn a_file_that_is_no_database_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        std::fs::write(&path, "{}\n").unwrap();
+        assert!(Database::open(&path, &settings()).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+    }
+
     /// A crash right after a column became JSON left a file that nobody could open: DuckDB fails to replay that change of
     /// type when the file is its main database. Found by killing a pipeline whose table widened.
     #[test]
@@ -200,8 +245,7 @@ mod tests {
         std::fs::copy(&live, &crashed).unwrap();
         std::fs::copy(dir.path().join("live.duckdb.wal"), dir.path().join("crashed.duckdb.wal")).unwrap();
 
-        let settings = Settings { memory_limit: "256MB".to_owned(), threads: 1 };
-        let database = Database::open(&crashed, &settings).unwrap();
+        let database = Database::open(&crashed, &settings()).unwrap();
         let value: String =
             database.connect().unwrap().query_row("SELECT c FROM t", [], |row| row.get(0)).unwrap();
         assert_eq!(value, "2");

@@ -50,9 +50,6 @@ pub(crate) fn alter(
     position: usize,
     from: Option<&Type>,
 ) -> String {
-    if config.layout == Layout::Changelog {
-        return alter_structs(config, table, &["before", "after"], &table.shape);
-    }
     let name = qualify(&config.dataset, &table.name);
     let column = &table.shape.columns[position];
     let (quoted, ty) = (quote(&column.name), sql_type(&column.ty));

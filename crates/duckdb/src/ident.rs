@@ -10,7 +10,12 @@ pub fn qualify(schema: &str, name: &str) -> String {
     format!("{}.{}", quote(schema), quote(name))
 }
 
-/// `'text'`.
+/// `'text'`. A statement's text ends at a NUL, so these are put in by a function.
 pub fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\0') {
+        format!("('{}')", quoted.replace('\0', "' || chr(0) || '"))
+    } else {
+        format!("'{quoted}'")
+    }
 }

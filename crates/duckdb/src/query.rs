@@ -84,7 +84,7 @@ pub fn query(path: &Path, sql: &str, read_only: bool) -> Result<Answer> {
     if let Some(database) = Database::opened(path) {
         return database.query(sql, read_only);
     }
-    run(&connect_file(path, read_only)?, sql)
+    run(&connect_file(path, read_only)?, sql, read_only)
 }
 
 /// A connection to the file, beside the pipeline if this process runs one on it.
@@ -107,11 +107,11 @@ impl Database {
     pub fn query(&self, sql: &str, read_only: bool) -> Result<Answer> {
         let connection = self.connect()?;
         if !read_only {
-            return run(&connection, sql);
+            return run(&connection, sql, false);
         }
         let doing = || "beginning a read-only query".to_owned();
         connection.execute_batch("BEGIN TRANSACTION READ ONLY").explain(doing)?;
-        let answer = run(&connection, sql);
+        let answer = run(&connection, sql, true);
         // The connection ends here, and what is left of the transaction with it.
         let _ = connection.execute_batch("ROLLBACK");
         answer
@@ -133,10 +133,16 @@ fn failed(error: duckdb::Error) -> Error {
     Error::fatal(format!("the query failed: {error}"))
 }
 
-fn run(connection: &Connection, sql: &str) -> Result<Answer> {
+fn run(connection: &Connection, sql: &str, read_only: bool) -> Result<Answer> {
     let sql = sql.trim().trim_end_matches(';');
     // DuckDB knows the text of all its types; what can't be described is no query but a statement, which is run as it is.
-    let Ok(plain) = describe(connection, sql) else { return collect(connection, sql) };
+    let plain = match describe(connection, sql) {
+        Ok(plain) => plain,
+        Err(error) if read_only => {
+            return Err(failed(error).at("only queries are answered here, and the file is read-only"));
+        }
+        Err(_) => return collect(connection, sql),
+    };
     let rows = ROWS_MAX + 1;
     let answer = collect(connection, &format!("SELECT COLUMNS(*)::VARCHAR FROM (\n{sql}\n) LIMIT {rows}"))?;
     if answer.rows.len() > ROWS_MAX {

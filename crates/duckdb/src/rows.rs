@@ -36,10 +36,11 @@ pub(crate) fn check(shape: &Shape, binding: &Binding, row: &Row) -> Result<(), T
             }
         }
     }
-    let has_value = |&&source: &&usize| !matches!(row.get(source), Value::Null | Value::Unchanged);
-    if let Some(&source) = binding.untyped.iter().find(has_value) {
+    // A value that was left out needs a place too, or nobody would look it up.
+    if let Some(&source) = binding.untyped.iter().find(|&&source| !row.get(source).is_null()) {
         return Err(Trouble::Untyped { source });
     }
+    let has_value = |&&source: &&usize| !matches!(row.get(source), Value::Null | Value::Unchanged);
     match binding.refused.iter().find(has_value) {
         Some(&source) => Err(Trouble::Refused { source }),
         None => Ok(()),

@@ -1,6 +1,7 @@
 //! What a sink's tables share: its connection, its metadata and the epoch.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 use duckdb::Connection;
 use millstream_core::Result;
@@ -10,6 +11,7 @@ use crate::catalog::{Catalog, Mark};
 use crate::config::DuckConfig;
 use crate::database::Database;
 use crate::error::Explain;
+use crate::names::fold;
 
 pub(crate) struct Session {
     pub(crate) config: DuckConfig,
@@ -18,6 +20,8 @@ pub(crate) struct Session {
     pub(crate) catalog: Catalog,
     /// The epoch that is being written.
     pub(crate) mark: Mark,
+    /// Case-folded names that are taken in the dataset, once they were listed.
+    pub(crate) taken: RefCell<Option<HashSet<String>>>,
     /// Counts transactions; tables note in which one they were last changed.
     pub(crate) transaction: Cell<u64>,
 }
@@ -26,6 +30,23 @@ impl Session {
     /// The rules of schema evolution.
     pub(crate) fn rules(&self) -> Rules {
         Rules { policy: self.config.on_type_change, precision_max: self.config.decimals.precision_max() }
+    }
+
+    /// Whether someone has a name in the dataset. Other sinks of this process reserve theirs; nobody else can write the file.
+    pub(crate) fn is_taken(&self, name: &str) -> Result<bool> {
+        let mut taken = self.taken.borrow_mut();
+        let taken = match &mut *taken {
+            Some(taken) => taken,
+            none => none.insert(self.catalog.taken(&self.connection)?),
+        };
+        Ok(taken.contains(&fold(name)))
+    }
+
+    /// Notes that a name is taken.
+    pub(crate) fn take(&self, name: &str) {
+        if let Some(taken) = &mut *self.taken.borrow_mut() {
+            taken.insert(fold(name));
+        }
     }
 
     /// Opens a transaction.

@@ -2,7 +2,7 @@
 //!
 //! DuckDB's calls block, and so do the futures made here: poll them on a thread that may wait.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -62,7 +62,15 @@ impl DuckSink {
         })?;
         let mark = Mark { epoch: 0, ingested_at_us: 0 };
         let mut sink = Self {
-            session: Session { config, database, connection, catalog, mark, transaction: Cell::new(0) },
+            session: Session {
+                config,
+                database,
+                connection,
+                catalog,
+                mark,
+                taken: RefCell::default(),
+                transaction: Cell::new(0),
+            },
             tables: Vec::new(),
             routes: HashMap::new(),
             prepared: None,
@@ -80,6 +88,7 @@ impl DuckSink {
 
     fn load_tables(&mut self) -> Result<()> {
         self.routes.clear();
+        self.session.taken.replace(None);
         let layout = self.session.config.layout;
         let stored = self.session.catalog.load(&self.session.connection)?;
         if let Some(other) = stored.iter().find(|t| t.layout != layout.name()) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Cause, Error, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type};
+use millstream_core::{Cause, Error, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type, Value};
 
 use crate::batch::Place;
 use crate::catalog::{SchemaChange, StoredTable};
@@ -88,6 +88,8 @@ impl Table {
             format!("creating table {} for {source}", stored.name)
         })?;
         session.catalog.register(&session.connection, &stored)?;
+        session.take(&stored.name);
+        stored.view.iter().for_each(|view| session.take(view));
         session.catalog.put_columns(&session.connection, &stored.name, &stored.shape)?;
         let writer = match layout {
             Layout::Append => Writer::History(Box::new(History::new(&stored))),
@@ -156,6 +158,13 @@ impl Table {
             }
         }
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
+        if schema.key.is_empty() && !Keyed::now(&self.stored).columns.is_empty() {
+            let text = format!(
+                "rows of {} come without a key now: no replica takes them, and a latest view takes them by the key before",
+                self.stored.source
+            );
+            notices.push(notice("no_key", text));
+        }
         if let Some(keyed) = Keyed::of(&self.stored, schema) {
             self.bindings.push((binding, keyed));
             return Ok((self.bindings.len() - 1, changes));
@@ -216,6 +225,13 @@ impl Table {
         {
             session.renew()?;
         }
+        let structs = physical && session.config.layout == Layout::Changelog;
+        if structs {
+            // Once for all changes: each rewrites the table.
+            let sql =
+                ddl::alter_structs(&session.config, &self.stored, &["before", "after"], &self.stored.shape);
+            session.run(&sql, || format!("altering table {}", self.stored.name))?;
+        }
         for change in changes {
             self.alter(session, change, notices)?;
         }
@@ -239,7 +255,9 @@ impl Table {
         };
         let column = &self.stored.shape.columns[position];
         let doing = || format!("altering column {} of table {}", column.name, self.stored.name);
-        session.run(&ddl::alter(&session.config, &self.stored, position, from), doing)?;
+        if session.config.layout != Layout::Changelog {
+            session.run(&ddl::alter(&session.config, &self.stored, position, from), doing)?;
+        }
         session.catalog.put_column(&session.connection, &self.stored.name, position, column)?;
         let to = sql_type(&column.ty);
         let from = from.map(sql_type);
@@ -461,7 +479,11 @@ impl Table {
     /// Adds a column for a source column of which only NULLs were seen, by the type of its first value.
     pub(crate) fn learn(&mut self, binding: usize, source: usize, judged: &Judged, rules: Rules) -> Change {
         let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
-        let ty = evolution::storable(&row.get(source).inferred_type(), rules.precision_max);
+        // Values that are left out are large ones, which come as texts where nothing tells their type.
+        let ty = match row.get(source) {
+            Value::Unchanged => Type::Text,
+            value => evolution::storable(&value.inferred_type(), rules.precision_max),
+        };
         let name = self.bindings[binding].0.schema.columns[source].name.clone();
         self.stored.shape.learn(&name, ty)
     }
@@ -522,7 +544,7 @@ fn choose_name(session: &Session, source: &TableName) -> Result<(String, String)
         }
         for name in names {
             let dataset = &session.config.dataset;
-            let free = !session.catalog.is_taken(&session.connection, &name)?;
+            let free = !session.is_taken(&name)?;
             if !free || !session.database.reserve(dataset, &names::fold(&name), &owner) {
                 return Ok(false);
             }

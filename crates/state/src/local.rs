@@ -41,6 +41,9 @@ impl Default for Options {
 /// The checkpoint's key; no space has this number.
 pub(crate) const CHECKPOINT: u8 = 0xFF;
 
+/// The tree takes no longer keys, and panics.
+const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
 /// From this many rows an epoch is written as a table of its own; below, tables would be too small to pay.
 const TABLE_ROWS_MIN: usize = 100_000;
 
@@ -140,6 +143,12 @@ impl Tree {
         rows.reverse();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
         rows.dedup_by(|later, first| later.0 == first.0);
+        if let Some((key, _)) = rows.iter().find(|(key, _)| key.len() > KEY_BYTES_MAX) {
+            return Err(Error::fatal(format!(
+                "invariant: decoders refuse long keys, but state has one of {} bytes: please report this as a bug",
+                key.len()
+            )));
+        }
         let keys = &rows[..rows.partition_point(|(key, _)| key[0] <= Space::Keys as u8)];
         let _announced = self.absent.announce(keys.iter().map(|(key, _)| &key[..]));
         let written =

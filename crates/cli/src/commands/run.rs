@@ -110,7 +110,7 @@ pub(crate) fn drive(
                 _ = tick.tick() => {
                     let status = handle.status();
                     // Only a pipeline that has its store open owns the socket's place.
-                    if server.is_none() && status.phase == Phase::Running {
+                    if server.is_none() && matches!(status.phase, Phase::Running | Phase::Paused | Phase::Draining) {
                         server = Some(serve(plan, &handle, &desk, &shelf));
                     }
                     progress.show(&plan.pipeline, &status);

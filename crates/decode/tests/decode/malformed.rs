@@ -141,6 +141,21 @@ fn greedy_records_are_bounded() {
     }
 }
 
+/// A key of more than 64 KiB was more than the store takes: it panicked, and the pipeline stood still for good.
+#[test]
+fn a_key_that_state_cannot_hold_is_refused() {
+    let long = |len: usize| GOOD.replace("\"id\":1", &format!("\"id\":\"{}\"", "k".repeat(len)));
+    let mut decoder = debezium(options());
+    assert_eq!(code(&mut *decoder, long(30_000).as_bytes()), "event");
+    assert_eq!(code(&mut *decoder, long(70_000).as_bytes()), "validate key_too_long");
+    let mut flat = debezium_flat(options());
+    let row = format!(
+        r#"{{"id":"{}","__op":"c","__table":"t","__schema":"s","__db":"d","__lsn":5,"__source_ts_ms":5}}"#,
+        "k".repeat(70_000)
+    );
+    assert_eq!(code(&mut *flat, row.as_bytes()), "validate key_too_long");
+}
+
 /// Refusals say what and where, never the values.
 #[test]
 fn refusals_hold_no_values() {

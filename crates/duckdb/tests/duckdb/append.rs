@@ -100,3 +100,37 @@ fn an_answer_has_bounds() {
     assert!(error("SELECT repeat('x', 10000000) FROM range(40)").contains("more than 256 MB"));
     assert_eq!(world.rows("SELECT count(*) FROM range(1000000)"), ["1000000"]);
 }
+
+/// A read-only query could write files, the warehouse itself among them, and change the running instance.
+#[test]
+fn a_read_only_query_touches_nothing() {
+    let mut world = World::new(Layout::Append);
+    let orders = schema("orders", 1, &[("id", Type::Int64)]);
+    world.epoch(vec![event(&orders, Op::Create, 1, &[Value::Int(1)])]);
+    let out = world.folder.path().join("copied.csv");
+    let path = world.config.path.clone();
+    let statements = [
+        format!("COPY (SELECT 1) TO '{}' (FORMAT csv)", out.display()),
+        format!("COPY (SELECT 1) TO '{}' (FORMAT csv)", path.display()),
+        format!("EXPORT DATABASE '{}'", out.display()),
+        format!("ATTACH '{}'", out.display()),
+        "SET GLOBAL memory_limit = '1MB'".to_owned(),
+        "CHECKPOINT".to_owned(),
+        "INSTALL httpfs".to_owned(),
+        format!("SELECT * FROM read_csv('{}')", path.display()),
+        "DROP TABLE orders_raw".to_owned(),
+        String::new(),
+    ];
+    for sql in &statements {
+        assert!(world.sink.database().query(sql, true).is_err(), "beside a pipeline: {sql}");
+    }
+    assert_eq!(world.rows("SELECT id FROM orders_latest"), ["1"]);
+    let World { folder, sink, .. } = world;
+    drop(sink);
+    for sql in &statements {
+        assert!(millstream_duckdb::query(&path, sql, true).is_err(), "on a file: {sql}");
+    }
+    let answer = millstream_duckdb::query(&path, "SELECT id FROM orders_latest", true).unwrap();
+    assert_eq!(answer.rows, [[Some("1".to_owned())]]);
+    assert!(!folder.path().join("copied.csv").exists());
+}

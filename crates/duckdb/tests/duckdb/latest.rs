@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use millstream_core::{Judged, Key, Op, RowSchema, Type, Value};
+use millstream_core::{Judged, Key, Op, RowSchema, TableName, Type, Value};
 use millstream_duckdb::{Layout, views};
 
-use crate::world::{World, event, schema};
+use crate::world::{World, event, schema, schema_with};
 
 fn docs() -> Arc<RowSchema> {
     schema(
@@ -191,4 +191,19 @@ fn the_views_as_sql() {
     insta::assert_snapshot!("latest_plain", show(&plain));
     insta::assert_snapshot!("latest_with_unchanged", show(&filled));
     drop(folder);
+}
+
+/// A column whose value was left out before any other was seen had no place in the table: its name was not written down, so
+/// that nobody looked for the value when it came late.
+#[test]
+fn a_value_that_is_left_out_first_is_looked_up() {
+    let of = |ty| {
+        let table = TableName::new("shop", "public", "docs");
+        schema_with(table, 1, &[("id", Type::Int64), ("body", ty)], true)
+    };
+    let mut world = World::new(Layout::Append);
+    world.epoch(vec![event(&of(Type::Null), Op::Update, 9, &[Value::Int(1), Value::Unchanged])]);
+    assert_eq!(world.rows("SELECT __unchanged FROM docs_raw"), ["[body]"]);
+    world.epoch(vec![event(&of(Type::Text), Op::Update, 8, &[Value::Int(1), Value::Text("real")])]);
+    assert_eq!(world.rows("SELECT id, body FROM docs_latest"), ["1|real"]);
 }
