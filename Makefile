@@ -45,7 +45,8 @@ endif
 
 # The config's JSON Schema and the README's table of keys, after a change of the config.
 schema: duckdb
-	$(CARGO) run -q --locked -p millstream $(features) -- schema > config.schema.json
+	$(CARGO) run -q --locked -p millstream $(features) -- schema > config.schema.json.new
+	mv config.schema.json.new config.schema.json
 	UPDATE_README=1 $(CARGO) test -q --locked -p millstream $(features) --bin millstream the_readme_knows_every_key
 
 bench:

@@ -93,6 +93,8 @@ pub(crate) struct DuckdbPlan {
     pub(crate) delete: config::DeleteMode,
     pub(crate) on_type_change: config::OnTypeChange,
     pub(crate) table_name: String,
+    /// Bytes of memory for DuckDB.
+    pub(crate) memory: u64,
     /// The pipeline's name.
     pub(crate) pipeline: String,
     /// Whether the history can hold an event twice.
@@ -349,7 +351,12 @@ impl Checker<'_> {
         if duckdb.path.as_os_str().is_empty() {
             self.problem(&at("path"), "`path` names no file", "");
         }
+        let memory = duckdb.memory.map_or(1 << 30, |bytes| bytes.0);
+        if memory < 128 << 20 {
+            self.problem(&at("memory"), "DuckDB needs at least 128MiB of memory", "");
+        }
         DuckdbPlan {
+            memory,
             path: self.base.join(&duckdb.path),
             dataset: duckdb.dataset.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| "main".to_owned()),
             layout: duckdb.layout,

@@ -110,7 +110,6 @@ pub(crate) struct Replica {
     truncated: Option<Order>,
     /// Truncates of this epoch that are not applied yet.
     truncates: Vec<Staged>,
-    stage_exists: bool,
     /// The transaction in which rows of the table were last changed.
     changed_in: Option<u64>,
     patches: Vec<StagedPatch>,
@@ -163,7 +162,6 @@ impl Replica {
             doubt: Doubt::Unknown,
             truncated: table.truncated.as_deref().and_then(Order::parse_hex),
             truncates: Vec::new(),
-            stage_exists: false,
             changed_in: None,
             patches: Vec::new(),
         }
@@ -355,7 +353,7 @@ impl Replica {
                 statements += &sql.mark_deleted();
             }
             statements += &sql.replace(self.delete, has_deleted);
-            statements += &sql.clear_stage();
+            statements += &sql.drop_stage();
             self.fill_stage(session)?;
             session.run(&statements, || format!("applying changes to {}", self.table.name))?;
         }
@@ -386,12 +384,8 @@ impl Replica {
     }
 
     fn create_stage(&mut self, session: &Session) -> Result<()> {
-        if !self.stage_exists {
-            let statement = ApplySql::create_stage(&self.table.name, &stage_columns(&self.table));
-            session.run(&statement, || format!("creating the stage of {}", self.table.name))?;
-            self.stage_exists = true;
-        }
-        Ok(())
+        let statement = ApplySql::create_stage(&self.table.name, &stage_columns(&self.table));
+        session.run(&statement, || format!("creating the stage of {}", self.table.name))
     }
 
     fn fill_stage(&mut self, session: &Session) -> Result<()> {
@@ -436,7 +430,7 @@ impl Replica {
             let batch = filtered(&self.schema, arrays, &staged)?;
             let place = Place { catalog: Some("temp"), dataset: "main", table: &place_name };
             batch::append(&session.connection, place, vec![batch])?;
-            let statements = sql.set_columns(&columns) + &sql.clear_stage();
+            let statements = sql.set_columns(&columns) + &sql.drop_stage();
             session.run(&statements, || format!("filling late values into {}", self.table.name))?;
         }
         Ok(())

@@ -58,7 +58,7 @@ impl ApplySql {
         format!("stage of {table}")
     }
 
-    /// Creates the stage, in place of one of other columns.
+    /// Creates the stage, in place of one that a failure left.
     pub(crate) fn create_stage(table: &str, columns: &[Field]) -> String {
         let columns: Vec<_> =
             columns.iter().map(|f| format!("{} {}", quote(&f.name), sql_type(&f.ty))).collect();
@@ -152,8 +152,8 @@ impl ApplySql {
         }
     }
 
-    /// Empties the stage.
-    pub(crate) fn clear_stage(&self) -> String {
-        format!("DELETE FROM {};\n", self.stage)
+    /// Drops the stage: even an empty table takes a block of memory for each column, and there may be thousands of tables.
+    pub(crate) fn drop_stage(&self) -> String {
+        format!("DROP TABLE {};\n", self.stage)
     }
 }

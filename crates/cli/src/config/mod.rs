@@ -419,6 +419,9 @@ pub(crate) struct DuckdbConfig {
     pub(crate) on_type_change: Option<OnTypeChange>,
     /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
     pub(crate) table_name: Option<String>,
+    /// Memory that DuckDB may take before it uses the disk, for all sinks on the file. `1GiB` by default; thousands of
+    /// tables need more.
+    pub(crate) memory: Option<Bytes>,
 }
 
 /// The shape in which events land in a warehouse.
