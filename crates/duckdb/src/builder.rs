@@ -43,19 +43,23 @@ pub(crate) struct StructColumn {
 }
 
 impl ColumnBuilder {
-    /// An empty builder for a storable type.
+    /// An empty builder for a storable type. It takes no memory before its first value: there may be thousands of tables.
     pub(crate) fn new(ty: &Type) -> Self {
         match ty {
-            Type::Bool => Self::Bool(BooleanBuilder::new()),
-            Type::Int64 => Self::Int(Int64Builder::new()),
-            Type::Float64 => Self::Float(Float64Builder::new()),
-            Type::Decimal { .. } => Self::Decimal(Decimal128Builder::new().with_data_type(arrow_type(ty))),
-            Type::Null | Type::Numeric | Type::Text | Type::Json => Self::Text(StringBuilder::new()),
-            Type::Bytes => Self::Bytes(BinaryBuilder::new()),
-            Type::Date => Self::Date(Date32Builder::new()),
-            Type::Time => Self::Time(Time64MicrosecondBuilder::new()),
+            Type::Bool => Self::Bool(BooleanBuilder::with_capacity(0)),
+            Type::Int64 => Self::Int(Int64Builder::with_capacity(0)),
+            Type::Float64 => Self::Float(Float64Builder::with_capacity(0)),
+            Type::Decimal { .. } => {
+                Self::Decimal(Decimal128Builder::with_capacity(0).with_data_type(arrow_type(ty)))
+            }
+            Type::Null | Type::Numeric | Type::Text | Type::Json => {
+                Self::Text(StringBuilder::with_capacity(0, 0))
+            }
+            Type::Bytes => Self::Bytes(BinaryBuilder::with_capacity(0, 0)),
+            Type::Date => Self::Date(Date32Builder::with_capacity(0)),
+            Type::Time => Self::Time(Time64MicrosecondBuilder::with_capacity(0)),
             Type::DateTime | Type::Timestamp => {
-                Self::Instant(TimestampMicrosecondBuilder::new().with_data_type(arrow_type(ty)))
+                Self::Instant(TimestampMicrosecondBuilder::with_capacity(0).with_data_type(arrow_type(ty)))
             }
             Type::List(element) => Self::List(Box::new(ListColumn {
                 ty: (**element).clone(),

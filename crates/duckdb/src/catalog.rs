@@ -6,7 +6,7 @@
 //! - `_millstream_epochs`: the last epoch of each sink, written in that epoch's transaction.
 //! - `_schema_changes`: every column added or altered, for people.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use duckdb::{Connection, OptionalExt, params};
 use millstream_core::{Error, Result, TableName};
@@ -122,13 +122,14 @@ impl Catalog {
             })
             .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
             .explain(doing)?;
+        let mut shapes = self.load_shapes(connection, "")?;
         let mut tables = Vec::new();
         for (mut table, keys) in rows {
             let keys: Vec<_> =
                 serde_json::from_str(&keys).map_err(|e| self.damaged(&table.name).with_source(e))?;
             let keys = keys.iter().map(StoredKey::decode).collect::<Option<Vec<_>>>();
             table.keys = keys.filter(|keys| !keys.is_empty()).ok_or_else(|| self.damaged(&table.name))?;
-            table.shape = self.load_columns(connection, &table.name)?;
+            table.shape = shapes.remove(&table.name).unwrap_or_default();
             tables.push(table);
         }
         Ok(tables)
@@ -143,30 +144,30 @@ impl Catalog {
 
     /// The columns written down under a table's name.
     pub(crate) fn load_columns(&self, connection: &Connection, table: &str) -> Result<Shape> {
-        let doing = || format!("reading the columns of {table}");
+        let mut shapes = self.load_shapes(connection, &format!("AND name = {}", literal(table)))?;
+        Ok(shapes.remove(table).unwrap_or_default())
+    }
+
+    /// The columns by the name under which they are written down; `which` is a further condition.
+    fn load_shapes(&self, connection: &Connection, which: &str) -> Result<HashMap<String, Shape>> {
+        let doing = || format!("reading the columns of sink {} in {}", self.sink, self.dataset);
         let sql = format!(
-            "SELECT source, \"column\", type, guessed, unchanged FROM {} WHERE sink = ? AND name = ? ORDER BY position",
+            "SELECT name, source, \"column\", type, guessed, unchanged FROM {} WHERE sink = ? {which} ORDER BY name, position",
             self.table("_millstream_columns")
         );
         let mut statement = connection.prepare(&sql).explain(doing)?;
-        let rows = statement
-            .query_map([&*self.sink, table], |row| {
-                Ok((
-                    row.get::<_, String>(0)?,
-                    row.get(1)?,
-                    row.get::<_, String>(2)?,
-                    row.get(3)?,
-                    row.get(4)?,
-                ))
-            })
-            .and_then(Iterator::collect::<duckdb::Result<Vec<_>>>)
-            .explain(doing)?;
-        let mut columns = Vec::new();
-        for (source, name, ty, guessed, unchanged) in rows {
-            let ty = decode(&ty).ok_or_else(|| self.damaged(table))?;
-            columns.push(TargetColumn { source: source.into(), name, ty, guessed, unchanged });
+        let mut rows = statement.query([&self.sink]).explain(doing)?;
+        let mut shapes: HashMap<String, Shape> = HashMap::new();
+        while let Some(row) = rows.next().explain(doing)? {
+            let text = |i| row.get::<_, String>(i).explain(doing);
+            let flag = |i| row.get::<_, bool>(i).explain(doing);
+            let table = text(0)?;
+            let ty = decode(&text(3)?).ok_or_else(|| self.damaged(&table))?;
+            let (guessed, unchanged) = (flag(4)?, flag(5)?);
+            let column = TargetColumn { source: text(1)?.into(), name: text(2)?, ty, guessed, unchanged };
+            shapes.entry(table).or_default().columns.push(column);
         }
-        Ok(Shape { columns })
+        Ok(shapes)
     }
 
     /// Case-folded names that are taken in the dataset: by registered tables of all sinks, and by tables and views that

@@ -97,19 +97,20 @@ struct Columns {
 impl Changelog {
     pub(crate) fn new(table: &StoredTable, source: Shape, transaction: Shape) -> Self {
         let fields = physical_columns(&table.shape, &source, &transaction);
-        let instants = || TimestampMicrosecondBuilder::new().with_data_type(arrow_type(&Type::Timestamp));
+        let instants =
+            || TimestampMicrosecondBuilder::with_capacity(0).with_data_type(arrow_type(&Type::Timestamp));
         let columns = Columns {
             timestamp: instants(),
             read_timestamp: instants(),
-            source_table: StringBuilder::new(),
-            deleted: BooleanBuilder::new(),
+            source_table: StringBuilder::with_capacity(0, 0),
+            deleted: BooleanBuilder::with_capacity(0),
             before: ColumnBuilder::new(&struct_of(&table.shape)),
             after: ColumnBuilder::new(&struct_of(&table.shape)),
             source: ColumnBuilder::new(&struct_of(&source)),
-            op: StringBuilder::new(),
-            ts_ms: Int64Builder::new(),
+            op: StringBuilder::with_capacity(0, 0),
+            ts_ms: Int64Builder::with_capacity(0),
             transaction: ColumnBuilder::new(&struct_of(&transaction)),
-            order: StringBuilder::new(),
+            order: StringBuilder::with_capacity(0, 0),
             unchanged: ColumnBuilder::new(&Type::List(Box::new(Type::Text))),
         };
         Self {

@@ -159,16 +159,17 @@ impl History {
 impl OwnColumns {
     fn new() -> Self {
         Self {
-            op: StringBuilder::new(),
-            source_ts_ms: Int64Builder::new(),
-            ingested_at: TimestampMicrosecondBuilder::new().with_data_type(arrow_type(&Type::Timestamp)),
-            source_table: StringBuilder::new(),
-            transaction_id: StringBuilder::new(),
-            lsn: Int64Builder::new(),
-            order: StringBuilder::new(),
+            op: StringBuilder::with_capacity(0, 0),
+            source_ts_ms: Int64Builder::with_capacity(0),
+            ingested_at: TimestampMicrosecondBuilder::with_capacity(0)
+                .with_data_type(arrow_type(&Type::Timestamp)),
+            source_table: StringBuilder::with_capacity(0, 0),
+            transaction_id: StringBuilder::with_capacity(0, 0),
+            lsn: Int64Builder::with_capacity(0),
+            order: StringBuilder::with_capacity(0, 0),
             unchanged: ColumnBuilder::new(&Type::List(Box::new(Type::Text))),
-            old_key: StringBuilder::new(),
-            key_columns: StringBuilder::new(),
+            old_key: StringBuilder::with_capacity(0, 0),
+            key_columns: StringBuilder::with_capacity(0, 0),
             order_text: String::new(),
         }
     }
