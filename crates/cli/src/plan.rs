@@ -348,6 +348,10 @@ impl Checker<'_> {
             let help = "`{db}`, `{schema}` and `{table}` are filled in";
             self.problem(&at("table_name"), "`table_name` must contain `{table}` and no other braces", help);
         }
+        let own = ["temp", "system", "information_schema", "pg_catalog"];
+        if duckdb.dataset.as_ref().is_some_and(|dataset| own.contains(&&*dataset.to_lowercase())) {
+            self.problem(&at("dataset"), "DuckDB keeps this schema for itself", "choose another name");
+        }
         if duckdb.path.as_os_str().is_empty() {
             self.problem(&at("path"), "`path` names no file", "");
         }
@@ -528,7 +532,7 @@ tables:
 dedupe: latest
 checkpoint: { interval: 10s, timeout: 1s }
 sinks:
-  - { type: duckdb, path: out.duckdb, delete: soft }
+  - { type: duckdb, path: out.duckdb, delete: soft, dataset: Temp, memory: 1MiB }
   - { type: duckdb, path: out.duckdb, name: 0-duckdb, table_name: '{tabel}' }
   - { type: duckdb, path: out.duckdb }
 shards: 0

@@ -131,3 +131,35 @@ fn without_dedupe_the_latest_view_still_has_each_row_once() {
     assert!(keys > 0);
     assert_eq!(rows, keys);
 }
+
+/// Two pipelines with one file and the default names of sinks: the second one had no checkpoint, took the first one's rows for
+/// rows of its own that no checkpoint names, and removed them.
+#[test]
+fn a_second_pipeline_does_not_take_the_tables_of_the_first() {
+    let place = shop(false);
+    place.run(&["run", "p.yaml"]).ok();
+    place.write(
+        "other.yaml",
+        "source: { type: files, path: in.jsonl, lines: record }\nsinks:\n  - { type: duckdb, path: o.duckdb }\n",
+    );
+    let refused = place.run(&["run", "other.yaml"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("holds rows that pipeline p wrote"), "{}", refused.err);
+    let rows = place.run(&["query", "p.yaml", "SELECT count(*) AS n FROM orders_raw", "--json"]).ok().json();
+    assert_eq!(rows[0]["n"], 96);
+    place.run(&["run", "p.yaml"]).ok();
+}
+
+/// A run that was cancelled ended with success, and said that all was accounted for.
+#[test]
+fn a_cancelled_run_says_so() {
+    let place = shop(true);
+    let running = place.start(&["run", "p.yaml"], || {
+        place.path(".millstream/p/control.sock").exists() && records(&place) == 137
+    });
+    place.run(&["pause", "p.yaml"]).ok();
+    place.run(&["cancel", "p.yaml"]).ok();
+    let ended = running.end();
+    assert_eq!(ended.code, 1);
+    assert!(!ended.out.contains("accounted for"), "{}", ended.out);
+}
