@@ -158,7 +158,9 @@ impl Table {
             }
         }
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
-        if schema.key.is_empty() && !Keyed::now(&self.stored).columns.is_empty() {
+        // A truncate's schema has no columns at all.
+        let keyless = schema.key.is_empty() && !schema.columns.is_empty();
+        if keyless && !Keyed::now(&self.stored).columns.is_empty() {
             let text = format!(
                 "rows of {} come without a key now: no replica takes them, and a latest view takes them by the key before",
                 self.stored.source
