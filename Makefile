@@ -7,7 +7,7 @@ ifeq ($(BUNDLED),1)
 features := --features millstream/bundled
 endif
 
-.PHONY: help demo test bench fuzz build fmt lint check-arrows check-tidy schema duckdb
+.PHONY: help demo test bench fuzz build fmt lint check-arrows check-fuzz check-tidy schema duckdb
 
 help:
 	@echo "make demo    run a pipeline over shipped real events and show what came out of it"
@@ -22,7 +22,7 @@ demo: duckdb
 build: duckdb
 	$(CARGO) build --release --locked -p millstream $(features)
 
-test: check-tidy duckdb check-arrows fmt lint
+test: check-tidy duckdb check-arrows fmt lint check-fuzz
 	$(CARGO) test --workspace --locked $(features)
 
 fmt:
@@ -33,6 +33,11 @@ lint: duckdb
 
 check-arrows:
 	sh scripts/check-arrows
+
+# The fuzz targets are a workspace of their own, which a change elsewhere can break. Their library is C++.
+check-fuzz:
+	@if command -v c++ > /dev/null; then $(CARGO) check -q --locked --manifest-path fuzz/Cargo.toml; \
+	else echo "check-fuzz: left out, there is no C++ compiler"; fi
 
 check-tidy:
 	sh scripts/check-tidy

@@ -109,7 +109,7 @@ fuzz_target!(|bytes: &[u8]| {
         event(&schema, Op::Delete, lsn + 70, Value::Null, true),
     ];
     for event in events {
-        if gate.judge(event, false, &mut out, &mut sends).is_err() {
+        if gate.judge(Box::new(event), false, &mut out, &mut sends).is_err() {
             return;
         }
     }
@@ -117,5 +117,5 @@ fuzz_target!(|bytes: &[u8]| {
     let written = Arc::new(Written(barrier.state.writes));
     let mut next = Gate::new(config, 0, 1, written).expect("what a gate wrote can be read");
     let again = event(&schema, Op::Update, lsn + 90, Value::Unchanged, true);
-    next.judge(again, false, &mut out, &mut sends).expect("what a gate wrote can be read");
+    next.judge(Box::new(again), false, &mut out, &mut sends).expect("what a gate wrote can be read");
 });
