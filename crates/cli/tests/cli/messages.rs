@@ -94,3 +94,15 @@ fn schema_is_json() {
     let schema = Workplace::new("").run(&["schema"]).ok().json();
     assert_eq!(schema["title"], "Millstream pipeline");
 }
+
+/// Without dedupe nothing tells which of two events of a key is newer: a replica went by arrival, and an old event that came
+/// again brought a deleted row back.
+#[test]
+fn a_replica_without_dedupe_is_refused() {
+    let place = Workplace::new(
+        "source: { type: files, path: in.jsonl }\ndedupe: off\nsinks:\n  - { type: duckdb, path: o.duckdb, layout: replica }\n",
+    );
+    let ended = place.run(&["run", "p.yaml"]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.err.contains("`dedupe: off` keeps no order"), "{}", ended.err);
+}

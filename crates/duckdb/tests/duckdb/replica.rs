@@ -147,6 +147,35 @@ fn without_a_checkpoint_the_replica_is_loaded_anew() {
     assert_eq!(world.rows(STATE), ["1|a|false|1"]);
 }
 
+/// What a truncate said of one log was held against another: after its checkpoint was deleted, a pipeline over a database made
+/// anew, whose positions are smaller, took nothing in and said nothing.
+#[test]
+fn loading_anew_forgets_truncates() {
+    let mut world = World::new(SOFT);
+    world.epoch(vec![orders(Op::Create, 1000, 1, Value::Text("a")), truncate(1001)]);
+    let mut world = world.crash(None).unwrap();
+    world.epoch(vec![orders(Op::Create, 1, 1, Value::Text("b"))]);
+    assert_eq!(world.rows(STATE), ["1|b|false|1"]);
+}
+
+/// A late value for a key with a NULL in it was compared with `=`, and lost, where nothing else was staged.
+#[test]
+fn late_values_find_keys_with_nulls() {
+    let pairs = schema("pairs", 2, &[("a", Type::Int64), ("b", Type::Int64), ("v", Type::Text)]);
+    let mut world = World::new(SOFT);
+    world.epoch(vec![event(&pairs, Op::Create, 1, &[Value::Int(1), Value::Null, Value::Null])]);
+    world.begin();
+    world.write_outputs(vec![Output::Patch(Patch {
+        schema: pairs,
+        key: Key::from_values([Value::Int(1), Value::Null]),
+        order: order(1),
+        columns: vec![2],
+        values: row(&[Value::Text("late")]),
+    })]);
+    world.prepare();
+    assert_eq!(world.rows("SELECT a, b, v FROM pairs"), ["1|NULL|late"]);
+}
+
 fn patch(n: u64, id: i64, values: Row) -> Output {
     let schema = schema("orders", 1, &[("id", Type::Int64), ("status", Type::Text)]);
     Output::Patch(Patch {
