@@ -45,6 +45,11 @@ def events(name):
     if not truth.exists():
         say(f"generating {name} ({' '.join(EVENTS[name])}); once")
         subprocess.run([sys.executable, HERE / "gen_events.py", folder, *EVENTS[name]], check=True, stdout=subprocess.DEVNULL)
+    # Into the page cache: what is measured is not the disk, and whoever reads first would pay for all.
+    for part in sorted(folder.iterdir()):
+        with open(part, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
     return folder, json.loads(truth.read_text())
 
 
