@@ -532,8 +532,8 @@ tables:
 dedupe: latest
 checkpoint: { interval: 10s, timeout: 1s }
 sinks:
-  - { type: duckdb, path: out.duckdb, delete: soft, dataset: Temp, memory: 1MiB }
-  - { type: duckdb, path: out.duckdb, name: 0-duckdb, table_name: '{tabel}' }
+  - { type: duckdb, path: out.duckdb, delete: soft }
+  - { type: duckdb, path: out.duckdb, name: 0-duckdb, table_name: '{tabel}', dataset: Temp, memory: 1MiB }
   - { type: duckdb, path: out.duckdb }
 shards: 0
 incarnation: 40000

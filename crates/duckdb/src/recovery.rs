@@ -54,8 +54,8 @@ pub(crate) fn recover(
     checkpoint: Option<Mark>,
 ) -> Result<Vec<SinkNotice>> {
     let file = catalog.mark(connection)?;
-    let owner = catalog.pipeline(connection)?;
-    match decide(checkpoint, file, owner.as_ref().is_none_or(|owner| *owner == config.pipeline)) {
+    let owner = catalog.pipeline(connection)?.unwrap_or_default();
+    match decide(checkpoint, file, owner == config.pipeline) {
         Recovery::Nothing => Ok(Vec::new()),
         Recovery::RollBack { to } => {
             let doing = || "rolling back epochs that no checkpoint names".to_owned();
@@ -70,13 +70,11 @@ pub(crate) fn recover(
             Ok(vec![SinkNotice { code: "rolled_back", text, count: rows? }])
         }
         Recovery::Taken => Err(Error::fatal(format!(
-            "{}, schema {}, holds rows that pipeline {} wrote through a sink of the same name, and this pipeline has no \
+            "{}, schema {}, holds rows that pipeline {owner} wrote through a sink of the same name, and this pipeline has no \
              checkpoint: give this sink a `name` and `dataset` (or `path`) of its own, or, if the pipeline was renamed, set \
-             `pipeline: {}`",
+             `pipeline: {owner}`",
             config.path.display(),
-            config.dataset,
-            owner.as_deref().unwrap_or_default(),
-            owner.as_deref().unwrap_or_default()
+            config.dataset
         ))),
         Recovery::Lost => match checkpoint {
             Some(wanted) => Err(lost(config, wanted, file)),
