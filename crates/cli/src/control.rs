@@ -48,8 +48,9 @@ pub(crate) enum Request {
     Views,
     /// Every event of a key.
     Explain { table: String, key: String },
-    /// Replay dead letters; answers with how many are now outstanding.
-    Replay { letters: Vec<String> },
+    /// Replay dead letters, and those of the topic that were published before a time (ms); answers with how many of the
+    /// folder's are now outstanding.
+    Replay { letters: Vec<String>, topic_before_ms: Option<i64> },
 }
 
 /// The socket of the pipeline with this checkpoint folder.
@@ -165,9 +166,12 @@ async fn answer(request: Request, asked: &Arc<Asked>) -> Result<Value> {
             let checkpoint = asked.shelf.view().map(|view| Checkpointed { view, counters });
             blocking(move || explain(&plan, &table, &key, checkpoint)).await
         }
-        Request::Replay { letters } => {
+        Request::Replay { letters, topic_before_ms } => {
             let ids: Result<Vec<LetterId>, String> = letters.iter().map(|id| id.parse()).collect();
             asked.desk.ask(ids.map_err(Error::fatal)?);
+            if let Some(before_ms) = topic_before_ms {
+                asked.desk.ask_topic(before_ms);
+            }
             Ok(json!({ "outstanding": asked.desk.outstanding() }))
         }
     }

@@ -3,9 +3,16 @@
 //! Whoever holds a [`Plan`] need not check it again. Nothing here touches the disk but the check that schema files can
 //! be read; what depends on data or on the warehouse is `check`'s and the connectors'.
 
+mod pubsub;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use millstream_pubsub::PubsubConfig;
+use millstream_pubsub::sink::SinkConfig as TopicConfig;
+
+pub(crate) use pubsub::LetterTopicPlan;
 
 use crate::config::{
     self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Layout, Loaded, Problem, Problems,
@@ -27,7 +34,9 @@ pub(crate) struct Plan {
     pub(crate) checkpoint: CheckpointPlan,
     /// In the config's order.
     pub(crate) sinks: Vec<SinkPlan>,
+    /// The folder of dead letters; with a topic, of those that it cannot take.
     pub(crate) dead_letters: PathBuf,
+    pub(crate) letter_topic: Option<LetterTopicPlan>,
     pub(crate) restart: RestartPlan,
     pub(crate) watermark_delay: Duration,
     pub(crate) shards: usize,
@@ -39,6 +48,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) enum SourcePlan {
     Files(FilesPlan),
+    Pubsub(PubsubConfig),
 }
 
 /// Files to read.
@@ -81,6 +91,7 @@ pub(crate) struct SinkPlan {
 #[derive(Debug, Clone)]
 pub(crate) enum SinkKind {
     Duckdb(DuckdbPlan),
+    Pubsub(TopicConfig),
     Discard,
 }
 
@@ -128,7 +139,7 @@ impl Plan {
     pub(crate) fn duckdb_sinks(&self) -> impl Iterator<Item = (&str, &DuckdbPlan)> {
         self.sinks.iter().filter_map(|sink| match &sink.kind {
             SinkKind::Duckdb(duckdb) => Some((&*sink.name, duckdb)),
-            SinkKind::Discard => None,
+            SinkKind::Pubsub(_) | SinkKind::Discard => None,
         })
     }
 }
@@ -161,10 +172,12 @@ impl Checker<'_> {
             Some(directory) => self.base.join(directory),
             None => self.base.join(".millstream").join(&pipeline),
         };
-        let dead_letters = match &config.dead_letters {
-            Some(DeadLettersConfig::Files(files)) => files.directory.as_ref().map(|d| self.base.join(d)),
-            None => None,
+        let (dead_letters, letter_topic) = match &config.dead_letters {
+            Some(DeadLettersConfig::Files(files)) => (files.directory.clone(), None),
+            Some(DeadLettersConfig::Pubsub(topic)) => (topic.directory.clone(), self.letter_topic(topic)),
+            None => (None, None),
         };
+        let dead_letters = dead_letters.map(|directory| self.base.join(directory));
         if config.incarnation > 32_767 {
             self.problem(&["incarnation".into()], "an incarnation is at most 32767", "");
         }
@@ -186,6 +199,7 @@ impl Checker<'_> {
             shards: self.parallel("shards", config.shards, cores),
             threads: self.parallel("threads", config.threads, cores),
             dead_letters: dead_letters.unwrap_or_else(|| directory.join("dead-letters")),
+            letter_topic,
             checkpoint: self.checkpoint(&config, directory),
             decode: config.decode,
             incarnation: config.incarnation,
@@ -211,7 +225,10 @@ impl Checker<'_> {
     }
 
     fn source(&mut self, source: &SourceConfig) -> SourcePlan {
-        let SourceConfig::Files(files) = source;
+        let files = match source {
+            SourceConfig::Files(files) => files,
+            SourceConfig::Pubsub(pubsub) => return SourcePlan::Pubsub(self.pubsub_source(pubsub)),
+        };
         let at = |key: &str| [Step::from("source"), Step::from(key)];
         if files.path.0.is_empty() || files.path.0.iter().any(String::is_empty) {
             self.problem(&at("path"), "`path` names no file", "give a file or a glob such as `in/*.jsonl`");
@@ -286,6 +303,11 @@ impl Checker<'_> {
                 SinkConfig::Duckdb(duckdb) => {
                     let kind = SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline));
                     (duckdb.name.clone().unwrap_or_else(|| format!("{index}-duckdb")), kind)
+                }
+                SinkConfig::Pubsub(topic) => {
+                    // Of a name that makes no sense the plan is never used.
+                    let kind = self.pubsub_sink(index, topic).map_or(SinkKind::Discard, SinkKind::Pubsub);
+                    (topic.name.clone().unwrap_or_else(|| format!("{index}-pubsub")), kind)
                 }
                 SinkConfig::Discard(discard) => {
                     (discard.name.clone().unwrap_or_else(|| format!("{index}-discard")), SinkKind::Discard)
@@ -447,7 +469,7 @@ mod tests {
         assert_eq!(plan.checkpoint.directory, dir.path().join(".millstream/shop_orders"));
         assert_eq!(plan.dead_letters, dir.path().join(".millstream/shop_orders/dead-letters"));
         assert_eq!(plan.sinks[0].name, "0-duckdb");
-        let SourcePlan::Files(files) = &plan.source;
+        let SourcePlan::Files(files) = &plan.source else { panic!("not files") };
         assert_eq!(files.paths, [dir.path().join("in.jsonl").to_string_lossy()]);
     }
 

@@ -7,14 +7,16 @@ use millstream_core::evolution::ChangePolicy;
 use millstream_core::{Decoder, Error, Incarnation, Result, Sink, Source, TableName};
 use millstream_decode::{self as decode, FlatOptions, Modes, Options, TableHints};
 use millstream_duckdb::{self as duckdb, DuckConfig, DuckSink};
+use millstream_pubsub::{LetterTopic, PubsubConfig, PubsubSink, PubsubSource};
 use millstream_sources::files::{self, FileSource};
 
 use crate::config::{
     BinaryMode, DecimalMode, DeleteMode, FlatConfig, Format, HstoreMode, IntervalMode, Layout, Lines,
     NotFinite, OnTypeChange, OutOfRange, ReplicaIdentity, TimeMode,
 };
+use crate::dead_letters::TopicSource;
 use crate::discard::Discard;
-use crate::plan::{DuckdbPlan, Plan, SinkKind, SinkPlan, SourcePlan};
+use crate::plan::{DuckdbPlan, LetterTopicPlan, Plan, SinkKind, SinkPlan, SourcePlan};
 
 /// The plan's source, not yet opened.
 pub(crate) fn source(plan: &SourcePlan) -> Result<Box<dyn Source>> {
@@ -33,6 +35,7 @@ pub(crate) fn source(plan: &SourcePlan) -> Result<Box<dyn Source>> {
             config.max_record_bytes = plan.record_bytes_max as usize;
             Ok(Box::new(FileSource::new(config)?))
         }
+        SourcePlan::Pubsub(config) => Ok(Box::new(PubsubSource::new(config.clone())?)),
     }
 }
 
@@ -48,8 +51,25 @@ pub(crate) fn decoder(format: Format, options: Arc<Options>) -> Box<dyn Decoder>
 pub(crate) fn sink(plan: &SinkPlan) -> Result<Box<dyn Sink>> {
     match &plan.kind {
         SinkKind::Duckdb(duckdb) => Ok(Box::new(DuckSink::open(duckdb_config(&plan.name, duckdb))?)),
+        SinkKind::Pubsub(config) => Ok(Box::new(PubsubSink::new(config.clone())?)),
         SinkKind::Discard => Ok(Box::new(Discard::new())),
     }
+}
+
+/// The plan's topic of dead letters.
+pub(crate) fn letter_topic(plan: &LetterTopicPlan) -> Result<LetterTopic> {
+    LetterTopic::new(&plan.connection, plan.topic.clone(), plan.subscription.clone(), plan.create)
+}
+
+/// What makes a source of the topic's letters; `None` without a subscription.
+pub(crate) fn topic_letters(plan: LetterTopicPlan) -> Option<TopicSource> {
+    let subscription = plan.subscription?;
+    Some(Box::new(move |before_ms| {
+        let mut config = PubsubConfig::new(plan.connection.clone(), vec![subscription.clone()]);
+        config.streams = 1;
+        config.published_before_ms = Some(before_ms);
+        Ok(Box::new(PubsubSource::new(config)?))
+    }))
 }
 
 /// What a DuckDB sink is told.
@@ -100,7 +120,11 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         tables.insert(name.clone(), TableHints { key: table.key.clone(), columns, full_identity });
     }
     let changelog = plan.duckdb_sinks().any(|(_, duckdb)| duckdb.layout == Layout::Changelog);
-    let SourcePlan::Files(files) = &plan.source;
+    let record_bytes_max = match &plan.source {
+        SourcePlan::Files(files) => files.record_bytes_max,
+        // The service takes no larger message.
+        SourcePlan::Pubsub(_) => 10 << 20,
+    };
     let mut options = Options {
         incarnation: Incarnation(plan.incarnation),
         tables,
@@ -121,7 +145,7 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         keep_before: changelog,
         keep_source: changelog,
         datetime_as_timestamp: plan.decode.datetime_as_timestamp,
-        record_bytes_max: files.record_bytes_max as usize,
+        record_bytes_max: record_bytes_max as usize,
         flat: plan.decode.flat.as_ref().map(flat).unwrap_or_default(),
         ..Options::default()
     };

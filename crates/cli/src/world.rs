@@ -8,7 +8,7 @@ use millstream_engine::{Clock, Restart, Settings, SystemClock, World};
 use millstream_state::LocalStore;
 
 use crate::config::{DedupeMode, ReplicaIdentity};
-use crate::dead_letters::{Desk, Inlet, Writer};
+use crate::dead_letters::{Desk, Inlet, Post, Writer};
 use crate::plan::Plan;
 use crate::registry;
 
@@ -69,7 +69,8 @@ impl PlanWorld {
 impl World for PlanWorld {
     fn source(&self) -> Result<Box<dyn Source>> {
         let inner = if self.intake { Some(registry::source(&self.plan.source)?) } else { None };
-        Ok(Box::new(Inlet::new(inner, self.desk.clone())))
+        let topic = self.plan.letter_topic.clone().and_then(registry::topic_letters);
+        Ok(Box::new(Inlet::new(inner, self.desk.clone(), topic)))
     }
 
     fn decoder(&self) -> Result<Box<dyn Decoder>> {
@@ -87,7 +88,11 @@ impl World for PlanWorld {
     }
 
     fn dead_letters(&self) -> Result<Box<dyn DeadLetters>> {
-        Ok(Box::new(Writer::new(&self.plan.dead_letters)))
+        let folder = Writer::new(&self.plan.dead_letters);
+        Ok(match &self.plan.letter_topic {
+            Some(topic) => Box::new(Post::new(registry::letter_topic(topic)?, folder)),
+            None => Box::new(folder),
+        })
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -67,10 +67,14 @@ pub struct DeadLetter {
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// Topic or subscription, where the frame named one.
     pub topic: Option<Vec<u8>>,
-    /// The partition (file) it came from.
+    /// The partition (file, subscription) it came from.
     pub partition: String,
-    /// Its offset there.
+    /// Its offset there, or the number derived from its message id.
     pub offset: u64,
+    /// The broker's id of the message.
+    pub message_id: Option<Vec<u8>>,
+    /// When the broker took it, ms since the epoch.
+    pub publish_ts_ms: Option<i64>,
     /// Which delivery of it failed; 1 for the first, one more with each replay.
     pub attempt: u32,
 }

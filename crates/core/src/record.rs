@@ -26,8 +26,12 @@ pub struct Slot {
     pub topic: Option<Range>,
     /// Byte offset of the record in its file, or a number derived from the message id.
     pub offset: u64,
+    /// The broker's id of the message.
+    pub message_id: Option<Range>,
     /// When the broker took it, ms since the epoch.
     pub publish_ts_ms: Option<i64>,
+    /// Which delivery of it this is, where the broker counts them: 1 for the first, approximately.
+    pub delivery_attempt: Option<u32>,
     /// How often its processing failed before: 0 but for replayed dead letters.
     pub failures: u32,
     /// Why the frame around the record could not be read.
@@ -51,6 +55,11 @@ impl RecordBatch {
     /// The records, borrowed.
     pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         self.slots.iter().map(|slot| Record { batch: self, slot })
+    }
+
+    /// The record of a slot; `None` behind the last one.
+    pub fn record(&self, index: usize) -> Option<Record<'_>> {
+        self.slots.get(index).map(|slot| Record { batch: self, slot })
     }
 
     /// The bytes of a range.
@@ -121,6 +130,16 @@ impl<'a> Record<'a> {
     /// Byte offset in the file, or a number derived from the message id.
     pub fn offset(&self) -> u64 {
         self.slot.offset
+    }
+
+    /// The broker's id of the message.
+    pub fn message_id(&self) -> Option<&'a [u8]> {
+        self.slot.message_id.map(|r| self.batch.bytes(r))
+    }
+
+    /// Which delivery of it this is, where the broker counts them.
+    pub fn delivery_attempt(&self) -> Option<u32> {
+        self.slot.delivery_attempt
     }
 
     /// When the broker took it, ms since the epoch.

@@ -21,6 +21,9 @@ pub enum Next {
     Batch(RecordBatch),
     /// Nothing now; ask again later. The source has already waited a little (about its poll interval) for records.
     Idle,
+    /// Nothing before something is released: the source has handed out all that it may have unacknowledged. The epoch ends
+    /// early for it. The source has waited like for `Idle`.
+    Held,
     /// Nothing any more: a bounded source is at its end.
     End,
 }
@@ -50,6 +53,14 @@ pub trait Source: Send {
     /// Every record up to these positions is durable: acknowledge. Idempotent; may never come (crash), or come for
     /// several checkpoints at once.
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>>;
+
+    /// The last call, after the last release, when the pipeline ends: waits until what was released is acknowledged, as far as
+    /// that can be had within seconds. Never comes after a crash. `cancelled`: there was no last checkpoint, and what was
+    /// handed out and not released may be given back at once.
+    fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
+        let _ = cancelled;
+        Box::pin(async { Ok(()) })
+    }
 
     /// What happened to the input since the last call; each notice once.
     fn notices(&mut self) -> Vec<Notice> {

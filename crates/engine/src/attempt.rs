@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use millstream_core::dedupe::{Forward, Gate};
 use millstream_core::watermark::Watermarks;
 use millstream_core::{Checkpoint, DeadLetters, Epoch, Error, Result, Sink, Source, Store};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver};
+use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::coordinator::{Coordinator, DEAD_LETTERS, Request};
 use crate::decode;
 use crate::dispatch::Dispatch;
-use crate::flow::{Aside, EpochStart, Staged, Stop};
+use crate::flow::{Aside, EpochStart, IntakeOrder, Staged, Stop};
 use crate::handle::Shared;
 use crate::intake::{Intake, budget_units};
 use crate::patience::Patience;
@@ -30,26 +32,57 @@ use crate::world::World;
 /// Batches between two stages. Small: the in-flight budget bounds bytes, this bounds how far stages drift apart.
 const QUEUE: usize = 4;
 
-/// Runs one attempt. `Ok` when the pipeline came to its end; dropping the future ends it at once, like a crash.
+/// How long the source may take to acknowledge what was released.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take to give back what was not.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Runs one attempt. `Ok` when the pipeline came to its end, or was cancelled; dropping the future ends it at once, like a crash.
 pub(crate) async fn attempt(
     world: Arc<dyn World>,
     settings: Arc<Settings>,
     shared: Arc<Shared>,
 ) -> Result<()> {
     let mut requests = shared.listen();
-    let recovered = Recovered::load(world.as_ref(), &shared).await?;
+    let recovered = tokio::select! {
+        biased;
+        () = shared.until_cancelled() => return Ok(()),
+        recovered = Recovered::load(world.as_ref(), &shared) => recovered?,
+    };
     if *shared.draining.borrow() {
         // Asked while no attempt was listening.
         requests.close();
         return Ok(());
     }
     let mut stages = Stages { tasks: JoinSet::new() };
-    let coordinator = wire(&world, &settings, &shared, recovered, requests, &mut stages)?;
+    let (closed, source_closed) = oneshot::channel();
+    let coordinator = wire(&world, &settings, &shared, recovered, requests, closed, &mut stages)?;
+    let intake = coordinator.intake.clone();
     shared.phase(if *shared.paused.borrow() { Phase::Paused } else { Phase::Running });
     stages.tasks.spawn(async move { coordinator.run().await.map(|()| Ended::Finished) });
-    let outcome = stages.outcome().await;
+    let outcome = tokio::select! {
+        biased;
+        () = shared.until_cancelled() => {
+            close(&intake, source_closed, true).await;
+            // Whatever blocks is left behind: the run ends.
+            return Ok(());
+        }
+        outcome = stages.outcome() => outcome,
+    };
+    if outcome.is_ok() {
+        close(&intake, source_closed, false).await;
+    }
     stages.stop().await;
     outcome
+}
+
+/// Lets the source go and waits for that. An intake that is gone has closed nothing, and needs no wait.
+async fn close(intake: &UnboundedSender<IntakeOrder>, closed: oneshot::Receiver<()>, cancelled: bool) {
+    if intake.send(IntakeOrder::Close { cancelled }).is_ok() {
+        let patience = if cancelled { CANCEL_PATIENCE } else { CLOSE_PATIENCE };
+        // Whoever is cut short leaves records unacknowledged, and they come again.
+        let _ = timeout(patience, closed).await;
+    }
 }
 
 /// How a stage ended without failing.
@@ -157,6 +190,7 @@ fn wire(
     shared: &Arc<Shared>,
     recovered: Recovered,
     requests: UnboundedReceiver<Request>,
+    closed: oneshot::Sender<()>,
     stages: &mut Stages,
 ) -> Result<Coordinator> {
     let Recovered { store, source, sinks, dead_letters, last, plan } = recovered;
@@ -181,7 +215,11 @@ fn wire(
         paused: *shared.paused.borrow(),
         gauges: shared.gauges.clone(),
     };
-    stages.spawn(intake.run());
+    stages.spawn(async move {
+        let ended = intake.run().await;
+        drop(closed);
+        ended
+    });
     for (work, worked) in to_work.into_iter().zip(worked) {
         stages.spawn(decode::run(world.decoder()?, settings.shards, work, worked));
     }
@@ -253,6 +291,7 @@ fn wire(
         early_letters: Vec::new(),
         notices: BTreeMap::new(),
         forwards_pending: !last.forwards.is_empty(),
+        held: false,
         taken_in,
         ending: false,
         timer: Box::pin(sleep(settings.checkpoint_interval)),

@@ -61,6 +61,8 @@ pub(crate) struct Coordinator {
     pub(crate) notices: BTreeMap<String, u64>,
     /// Shards' messages of the last checkpoint (sent again by recovery) are on their way: another one must follow.
     pub(crate) forwards_pending: bool,
+    /// The source waits for a release.
+    pub(crate) held: bool,
     /// Records taken in before the last barrier.
     pub(crate) taken_in: u64,
     pub(crate) ending: bool,
@@ -127,6 +129,8 @@ impl Coordinator {
                     self.timer.as_mut().reset(Instant::now() + self.settings.checkpoint_interval);
                 }
                 () = self.pressure.exceeded.notified() => return Ok(()),
+                // What it waits for may stand in this epoch, or in records that are not taken in yet.
+                () = std::future::ready(()), if self.held && !self.is_quiet() => return Ok(()),
                 report = self.reports.recv() => match report.ok_or(Stop::Neighbour)? {
                     Report::Exhausted => {
                         self.end();
@@ -188,6 +192,7 @@ impl Coordinator {
             shard.send(Aside::Committed).map_err(gone)?;
         }
         self.commit_sinks(barrier.epoch).await?;
+        self.held = false;
         self.intake.send(IntakeOrder::Release(positions)).map_err(gone)?;
         self.tell(barrier.epoch, watermark, started.elapsed());
         // From the end of this one, so that a slow commit is not followed by another at once.
@@ -263,6 +268,7 @@ impl Coordinator {
             }
             Report::Letters { letters, .. } => self.dead_letters.write(&letters).await?,
             Report::Notice(notice) => self.notice(&notice),
+            Report::Held => self.held = true,
             Report::Exhausted => self.end(),
             Report::Committed { epoch } => {
                 return Err(Error::fatal(format!(

@@ -107,7 +107,7 @@ impl Dispatch {
 /// The dead letter of a refused record.
 pub(crate) fn letter(records: &RecordBatch, index: u32, refusal: Refusal) -> DeadLetter {
     let slot = &records.slots[index as usize];
-    let record = records.records().nth(index as usize).expect("invariant: the index is the batch's own");
+    let record = records.record(index as usize).expect("invariant: the index is the batch's own");
     let value = match record.body() {
         Body::Value(bytes) | Body::Broken(bytes, _) => Some(bytes.to_vec()),
         Body::Tombstone => None,
@@ -122,6 +122,8 @@ pub(crate) fn letter(records: &RecordBatch, index: u32, refusal: Refusal) -> Dea
         topic: record.topic().map(<[u8]>::to_vec),
         partition: records.partition.to_string(),
         offset: slot.offset,
+        message_id: record.message_id().map(<[u8]>::to_vec),
+        publish_ts_ms: record.publish_ts_ms(),
         attempt: slot.failures + 1,
     }
 }

@@ -101,6 +101,8 @@ pub(crate) enum Report {
     Committed { epoch: Epoch },
     /// Dead letters of an epoch; the permit bounds how many can wait.
     Letters { epoch: Epoch, letters: Vec<DeadLetter>, permit: Option<Permit> },
+    /// The source gives nothing more until something is released.
+    Held,
     /// The source is at its end, or idle for as long as the settings allow.
     Exhausted,
     /// Something to count and show.
@@ -122,6 +124,10 @@ pub(crate) enum IntakeOrder {
     Pause(bool),
     /// Take nothing in any more; barriers go on.
     Stop,
+    /// Let the source go; see [`Source::close`](millstream_core::Source::close).
+    Close {
+        cancelled: bool,
+    },
 }
 
 /// Why a stage ended before the pipeline did.

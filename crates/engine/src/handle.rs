@@ -132,6 +132,13 @@ impl Shared {
         requests
     }
 
+    /// Waits until someone asks to end without a last checkpoint; perhaps for ever.
+    pub(crate) async fn until_cancelled(&self) {
+        let mut cancelled = self.cancelled.subscribe();
+        // The sender lives as long as `self`.
+        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
     fn ask(&self, request: Request) -> bool {
         lock(&self.requests).as_ref().is_some_and(|requests| requests.send(request).is_ok())
     }

@@ -38,6 +38,8 @@ impl Intake {
         let mut workers = Turns { workers, turn: 0 };
         let budget = Arc::new(Semaphore::new(budget_units as usize));
         let mut stopped = false;
+        // Whether the coordinator knows that the source waits for a release.
+        let mut held = false;
         let mut releases: Vec<Vec<(PartitionId, Position)>> = Vec::new();
         let mut last_record = Instant::now();
         loop {
@@ -54,14 +56,19 @@ impl Intake {
                         order = orders.recv() => match order {
                             None => return Ok(()),
                             Some(IntakeOrder::Barrier(barrier)) => workers.hand(Work::Barrier(barrier)).await?,
-                            Some(IntakeOrder::Release(positions)) => releases.push(positions),
+                            Some(IntakeOrder::Release(positions)) => {
+                                releases.push(positions);
+                                held = false;
+                            }
                             Some(IntakeOrder::Pause(pause)) => paused = pause,
                             Some(IntakeOrder::Stop) => stopped = true,
+                            Some(IntakeOrder::Close { cancelled }) => break Taken::Close { cancelled },
                         },
-                        taken = &mut taking, if !paused && !stopped => break Some(taken?),
+                        taken = &mut taking, if !paused && !stopped => break Taken::Next(taken?),
                     }
-                    if (paused || stopped) && !releases.is_empty() {
-                        break None;
+                    // A source that waits for a release must not wait for its own records first.
+                    if !releases.is_empty() {
+                        break Taken::Nothing;
                     }
                 }
             };
@@ -70,21 +77,42 @@ impl Intake {
                 reports.send(Report::Notice(notice)).await.map_err(gone)?;
             }
             match taken {
-                None => {}
-                Some((Next::Batch(batch), permit)) => {
+                Taken::Nothing => {}
+                Taken::Close { cancelled } => {
+                    for positions in releases {
+                        source.release(&positions).await?;
+                    }
+                    return Ok(source.close(cancelled).await?);
+                }
+                Taken::Next((Next::Batch(batch), permit)) => {
                     last_record = Instant::now();
                     gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
                     let permit = fit(permit, &batch, &budget, budget_units).await;
                     workers.hand(Work::Batch(batch, Arc::new(permit))).await?;
                 }
-                Some((Next::Idle, _)) if idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
-                Some((Next::Idle | Next::End, _)) => {
+                Taken::Next((Next::Held, _)) => {
+                    if !std::mem::replace(&mut held, true) {
+                        reports.send(Report::Held).await.map_err(gone)?;
+                    }
+                }
+                Taken::Next((Next::Idle, _)) if idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
+                Taken::Next((Next::Idle | Next::End, _)) => {
                     stopped = true;
                     reports.send(Report::Exhausted).await.map_err(gone)?;
                 }
             }
         }
     }
+}
+
+/// What ended a wait for records.
+enum Taken {
+    Next((Next, OwnedSemaphorePermit)),
+    /// Something is to be released first.
+    Nothing,
+    Close {
+        cancelled: bool,
+    },
 }
 
 /// The decode workers and whose turn it is; dispatch collects in the same turns.

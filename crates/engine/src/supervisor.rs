@@ -19,16 +19,10 @@ pub(crate) async fn supervise(
 ) -> Result<Summary> {
     let started = Instant::now();
     let mut streak = Streak::default();
-    let mut cancelled = shared.cancelled.subscribe();
     loop {
         let attempt_started = Instant::now();
         shared.phase(Phase::Starting);
-        let ended = tokio::select! {
-            biased;
-            _ = cancelled.wait_for(|c| *c) => Ok(()),
-            ended = attempt(world.clone(), settings.clone(), shared.clone()) => ended,
-        };
-        let error = match ended {
+        let error = match attempt(world.clone(), settings.clone(), shared.clone()).await {
             Ok(()) => {
                 shared.phase(Phase::Finished);
                 let status = shared.status();
@@ -63,7 +57,7 @@ pub(crate) async fn supervise(
                 tokio::select! {
                     biased;
                     () = sleep(delay) => {}
-                    _ = cancelled.wait_for(|c| *c) => info!("cancelled while waiting to restart"),
+                    () = shared.until_cancelled() => info!("cancelled while waiting to restart"),
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use millstream_core::Stage;
+use millstream_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::{Failure, plan, run};
@@ -124,11 +125,12 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
             plural(chosen.write_stage, "letter")
         );
     }
-    if ids.is_empty() {
+    let topic_before_ms = topic_before_ms(&plan, arguments);
+    if ids.is_empty() && topic_before_ms.is_none() {
         finish(arguments, &plan, 0, None);
         return Ok(());
     }
-    let request = Request::Replay { letters: ids.iter().map(ToString::to_string).collect() };
+    let request = Request::Replay { letters: ids.iter().map(ToString::to_string).collect(), topic_before_ms };
     if control::ask(&plan.checkpoint.directory, &request)?.is_some() {
         finish(arguments, &plan, ids.len() as u64, None);
         return Ok(());
@@ -137,11 +139,29 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
     let before = letters(&plan.dead_letters)?.count();
     let desk = Arc::new(Desk::new(&plan.dead_letters));
     desk.ask(ids);
+    if let Some(before_ms) = topic_before_ms {
+        desk.ask_topic(before_ms);
+    }
     let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
     let ended = run::drive(&plan, world, desk, None)?;
     let failed = letters(&plan.dead_letters)?.count().saturating_sub(before) as u64;
     finish(arguments, &plan, asked, Some((&ended, failed)));
     ended.verdict()
+}
+
+/// Of the topic's letters, those until now are taken, all of them: messages cannot be chosen.
+fn topic_before_ms(plan: &Plan, arguments: &Replay) -> Option<i64> {
+    let topic = plan.letter_topic.as_ref()?;
+    if topic.subscription.is_none() {
+        tracing::warn!("letters of {} cannot be replayed: `dead_letters.subscription` names no subscription to it", topic.topic);
+        return None;
+    }
+    let chooses = !arguments.ids.is_empty() || arguments.cause.is_some() || arguments.table.is_some();
+    if chooses {
+        tracing::warn!("letters of {} are left out: ids, --cause and --table choose among those of the folder", topic.topic);
+        return None;
+    }
+    i64::try_from(SystemClock.now().as_millis()).ok()
 }
 
 fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<(&run::Ended, u64)>) {

@@ -4,6 +4,7 @@
 
 mod document;
 mod problem;
+mod pubsub;
 mod quantities;
 mod reader;
 #[cfg(test)]
@@ -19,7 +20,8 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 pub(crate) use document::{Node, Step, locate};
 pub(crate) use problem::{Problem, Problems};
-pub(crate) use quantities::{Bytes, Span};
+pub(crate) use pubsub::{DeadLetterTopicConfig, MessageFormat, PubsubConfig, PubsubSinkConfig};
+pub(crate) use quantities::{Bytes, OneOrMany, Span};
 pub(crate) use reader::nearest;
 
 /// A pipeline: a source, a decoder, dedupe, and one or more sinks. `${NAME}` and `${NAME:-default}` are filled in from
@@ -71,6 +73,8 @@ pub(crate) struct Config {
 pub(crate) enum SourceConfig {
     /// Lines of local files.
     Files(FilesConfig),
+    /// Messages of Pub/Sub subscriptions.
+    Pubsub(PubsubConfig),
 }
 
 /// Lines of local files, also gzipped ones (`.gz`). Each line counts once, across restarts, renames and appends.
@@ -396,6 +400,8 @@ pub(crate) struct CheckpointConfig {
 pub(crate) enum SinkConfig {
     /// Tables of a DuckDB file.
     Duckdb(DuckdbConfig),
+    /// Messages of a Pub/Sub topic.
+    Pubsub(PubsubSinkConfig),
     /// Counts and drops, for measuring.
     Discard(DiscardConfig),
 }
@@ -474,6 +480,8 @@ pub(crate) struct DiscardConfig {
 pub(crate) enum DeadLettersConfig {
     /// Local JSON lines, one file a stage.
     Files(DeadLetterFilesConfig),
+    /// Messages of a Pub/Sub topic.
+    Pubsub(DeadLetterTopicConfig),
 }
 
 /// Dead letters as local JSON lines, one file a stage.
@@ -505,50 +513,6 @@ pub(crate) struct WatermarkConfig {
     pub(crate) delay: Option<Span>,
 }
 
-/// One text, or a list of them.
-#[derive(Debug, Clone)]
-pub(crate) struct OneOrMany(pub(crate) Vec<String>);
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reading;
-        impl<'de> Visitor<'de> for Reading {
-            type Value = OneOrMany;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OneOrMany, E> {
-                Ok(OneOrMany(vec![text.to_owned()]))
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
-                let mut all = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    all.push(item);
-                }
-                Ok(OneOrMany(all))
-            }
-        }
-        deserializer.deserialize_any(Reading)
-    }
-}
-
-impl JsonSchema for OneOrMany {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "OneOrMany".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
-    }
-}
-
 /// A config file that was read: its text, its tree for places, and its typed form.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -556,6 +520,8 @@ pub(crate) struct Loaded {
     pub(crate) text: String,
     pub(crate) root: Node,
     pub(crate) config: Config,
+    /// `PUBSUB_EMULATOR_HOST`, which every Pub/Sub client honours.
+    pub(crate) pubsub_emulator: Option<String>,
 }
 
 impl Loaded {
@@ -566,7 +532,10 @@ impl Loaded {
         let parsed = document::parse(&text, environment)
             .and_then(|root| reader::read::<Config>(&root).map(|config| (root, config)));
         match parsed {
-            Ok((root, config)) => Ok(Self { file: file.to_owned(), text, root, config }),
+            Ok((root, config)) => {
+                let pubsub_emulator = environment("PUBSUB_EMULATOR_HOST").filter(|host| !host.is_empty());
+                Ok(Self { file: file.to_owned(), text, root, config, pubsub_emulator })
+            }
             Err(problem) => Err(Problems { file: shown, text, problems: vec![problem] }),
         }
     }

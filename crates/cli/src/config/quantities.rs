@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them: `100ms`, `1s`, `5m`, `64MiB`.
+//! Durations, sizes and lists as people write them: `100ms`, `1s`, `5m`, `64MiB`; one text or several.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -126,6 +126,50 @@ impl fmt::Display for Span {
             Some((size, unit)) => write!(f, "{}{unit}", ms / size),
             None => write!(f, "{:?}", self.0),
         }
+    }
+}
+
+/// One text, or a list of them.
+#[derive(Debug, Clone)]
+pub(crate) struct OneOrMany(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reading;
+        impl<'de> Visitor<'de> for Reading {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(OneOrMany(all))
+            }
+        }
+        deserializer.deserialize_any(Reading)
+    }
+}
+
+impl JsonSchema for OneOrMany {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OneOrMany".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
     }
 }
 

@@ -16,6 +16,7 @@ use super::STAGES;
 use super::letter::{Letter, LetterId};
 use super::ranges::Ranges;
 use super::reader::{Lines, replayed, write_ledger};
+use super::topic::{self, TopicLetters};
 
 /// Partitions of dead letters begin with this; no file's identity does.
 const PREFIX: &str = "dead-letters/";
@@ -25,6 +26,8 @@ const PREFIX: &str = "dead-letters/";
 pub(crate) struct Desk {
     directory: PathBuf,
     asked: Mutex<BTreeSet<LetterId>>,
+    /// Letters of the topic are asked for, if they were published before this time, ms since 1970.
+    topic_asked: Mutex<Option<i64>>,
     /// The ledger as it was last written.
     written: Mutex<Option<BTreeMap<String, Ranges>>>,
 }
@@ -32,12 +35,22 @@ pub(crate) struct Desk {
 impl Desk {
     /// The desk of the letters in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), asked: Mutex::default(), written: Mutex::default() }
+        Self { directory: directory.to_owned(), asked: Mutex::default(), topic_asked: Mutex::default(), written: Mutex::default() }
     }
 
     /// Asks for letters to be replayed. Letters that were replayed before are left alone.
     pub(crate) fn ask(&self, letters: impl IntoIterator<Item = LetterId>) {
         self.asked().extend(letters);
+    }
+
+    /// Asks for the letters of the topic that were published before `before_ms`.
+    pub(crate) fn ask_topic(&self, before_ms: i64) {
+        *self.topic_asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(before_ms);
+    }
+
+    /// What was asked of the topic; once.
+    fn take_topic(&self) -> Option<i64> {
+        self.topic_asked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// How many letters were asked for and are not durably replayed yet.
@@ -68,10 +81,16 @@ impl Desk {
     }
 }
 
+/// Makes a source of the topic's letters.
+pub(crate) type TopicSource = Box<dyn Fn(i64) -> Result<Box<dyn Source>> + Send>;
+
 /// A source, or none, and the letters that the desk was asked for.
 pub(crate) struct Inlet {
     inner: Option<Box<dyn Source>>,
     desk: std::sync::Arc<Desk>,
+    /// Makes the source of letters that were published before a time, ms; `None` without a subscription to a topic.
+    topic_source: Option<TopicSource>,
+    topic: Option<TopicLetters>,
     /// Replayed so far, this attempt's included.
     replayed: BTreeMap<Stage, Ranges>,
     /// Where the next letter of a stage is probably found: after this number, at this byte.
@@ -81,8 +100,44 @@ pub(crate) struct Inlet {
 
 impl Inlet {
     /// The opening beside `inner`.
-    pub(crate) fn new(inner: Option<Box<dyn Source>>, desk: std::sync::Arc<Desk>) -> Self {
-        Self { inner, desk, replayed: BTreeMap::new(), ahead: BTreeMap::new(), notices: Vec::new() }
+    pub(crate) fn new(
+        inner: Option<Box<dyn Source>>,
+        desk: std::sync::Arc<Desk>,
+        topic_source: Option<TopicSource>,
+    ) -> Self {
+        let (replayed, ahead, notices) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { inner, desk, topic_source, topic: None, replayed, ahead, notices }
+    }
+
+    /// Opens the topic's subscription if its letters were asked for.
+    async fn open_topic(&mut self) -> Result<()> {
+        if let (None, Some(make)) = (&self.topic, &self.topic_source)
+            && let Some(before_ms) = self.desk.take_topic()
+        {
+            self.topic = Some(TopicLetters::open(make(before_ms)?).await?);
+        }
+        Ok(())
+    }
+
+    /// The next records of the inner source, or letters of the topic.
+    async fn next_of_both(&mut self, budget: Budget) -> Result<Next> {
+        let topic = self.topic.as_mut().filter(|topic| !topic.is_through());
+        match (&mut self.inner, topic) {
+            (Some(inner), None) => inner.next(budget).await,
+            (None, None) => Ok(Next::End),
+            (None, Some(topic)) => Ok(topic.next(budget).await?.map_or(Next::Idle, Next::Batch)),
+            (Some(inner), Some(topic)) => tokio::select! {
+                letters = topic.next(budget) => match letters? {
+                    Some(batch) => Ok(Next::Batch(batch)),
+                    // The inner source waits about as long, and says better how it stands.
+                    None => inner.next(budget).await,
+                },
+                next = inner.next(budget) => match next? {
+                    Next::End => Ok(topic.next(budget).await?.map_or(Next::Idle, Next::Batch)),
+                    other => Ok(other),
+                },
+            },
+        }
     }
 
     /// The next letters that were asked for; `None` if there are none.
@@ -192,6 +247,7 @@ fn split(positions: &[(PartitionId, Position)]) -> Result<Split> {
                 })?;
                 replayed.insert(stage, ranges);
             }
+            None if &*partition.0 == topic::PARTITION => {}
             None => others.push((partition.clone(), position.clone())),
         }
     }
@@ -216,10 +272,8 @@ impl Source for Inlet {
             if let Some(batch) = self.replay(budget)? {
                 return Ok(Next::Batch(batch));
             }
-            match &mut self.inner {
-                Some(inner) => inner.next(budget).await,
-                None => Ok(Next::End),
-            }
+            self.open_topic().await?;
+            self.next_of_both(budget).await
         })
     }
 
@@ -227,8 +281,27 @@ impl Source for Inlet {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
             self.desk.settle(&replayed)?;
+            let of_topic = positions.iter().find(|(partition, _)| &*partition.0 == topic::PARTITION);
+            if let (Some(topic), Some((_, position))) = (&mut self.topic, of_topic)
+                && topic.release(position).await?
+                && let Some(topic) = self.topic.take()
+            {
+                topic.close(false).await?;
+            }
             match &mut self.inner {
                 Some(inner) => inner.release(&others).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
+        Box::pin(async move {
+            if let Some(topic) = self.topic.take() {
+                topic.close(cancelled).await?;
+            }
+            match &mut self.inner {
+                Some(inner) => inner.close(cancelled).await,
                 None => Ok(()),
             }
         })

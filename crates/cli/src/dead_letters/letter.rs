@@ -82,10 +82,15 @@ pub(crate) struct Letter {
     pub(crate) cause: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) table: Option<String>,
-    /// The file it came from; for a replayed letter `dead-letters/<stage>`.
+    /// The file or subscription it came from; for a replayed letter `dead-letters/<stage>`.
     pub(crate) partition: String,
-    /// Its byte offset there; for a replayed letter its number.
+    /// Its byte offset there, or a number derived from its message id; for a replayed letter its number.
     pub(crate) offset: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) message_id: Option<Payload>,
+    /// When the broker took it, ms since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) publish_ts_ms: Option<i64>,
     /// Which delivery failed, from 1.
     pub(crate) attempt: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,6 +120,8 @@ impl Letter {
             table: dead.table.clone(),
             partition: dead.partition.clone(),
             offset: dead.offset,
+            message_id: payload(&dead.message_id),
+            publish_ts_ms: dead.publish_ts_ms,
             attempt: dead.attempt,
             topic: payload(&dead.topic),
             key: payload(&dead.key),

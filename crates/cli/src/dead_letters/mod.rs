@@ -7,11 +7,14 @@
 
 mod inlet;
 mod letter;
+mod post;
 mod ranges;
 mod reader;
+mod topic;
 mod writer;
 
-pub(crate) use inlet::{Desk, Inlet};
+pub(crate) use inlet::{Desk, Inlet, TopicSource};
+pub(crate) use post::Post;
 pub(crate) use letter::{Letter, LetterId, Payload};
 pub(crate) use reader::{letters, replayed};
 pub(crate) use writer::Writer;

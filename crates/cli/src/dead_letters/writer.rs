@@ -245,6 +245,8 @@ mod tests {
             topic: Some(b"t".to_vec()),
             partition: "a.jsonl".to_owned(),
             offset: 7,
+            message_id: None,
+            publish_ts_ms: None,
             attempt: 1,
         }
     }

@@ -1,0 +1,192 @@
+//! Topics and subscriptions: made, listed, looked at, and put back.
+
+use std::time::Duration;
+
+use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
+use millstream_core::{Error, Result};
+use pb::seek_request::Target;
+use tonic::{Code, Status};
+
+use crate::backoff::Backoff;
+use crate::client::Client;
+use crate::config::{Create, SeekTo};
+use crate::failure::{Call, EDITOR, SUBSCRIBER, VIEWER, is_retryable};
+use crate::name::{SubscriptionName, TopicName};
+
+/// Subscriptions of a page.
+const PAGE: i32 = 500;
+/// Tries of one call.
+const TRIES: u32 = 6;
+
+/// Tries a call again while its failure may pass.
+async fn patiently<T, F: Future<Output = Result<T, Status>>>(
+    call: Call<'_>,
+    attempt: impl Fn() -> F,
+) -> Result<T, Status> {
+    let mut backoff = Backoff::new();
+    for _ in 1..TRIES {
+        match attempt().await {
+            Err(status) if is_retryable(status.code()) => {
+                tracing::debug!("{}", call.error(&status));
+                tokio::time::sleep(backoff.wait()).await;
+            }
+            other => return other,
+        }
+    }
+    attempt().await
+}
+
+/// Makes the topics and subscriptions that do not exist. What exists is left as it is.
+pub(crate) async fn create(client: &Client, subscriptions: &[SubscriptionName], create: &Create) -> Result<()> {
+    for topic in create.topics.iter().chain(&create.dead_letter_topic) {
+        create_topic(client, topic).await?;
+    }
+    for (name, topic) in subscriptions.iter().zip(&create.topics) {
+        let call = Call { what: "make", resource: name.path(), role: EDITOR };
+        let message = pb::Subscription {
+            name: name.path().to_owned(),
+            topic: topic.path().to_owned(),
+            ack_deadline_seconds: create.ack_deadline.as_secs() as i32,
+            enable_message_ordering: create.ordering,
+            enable_exactly_once_delivery: create.exactly_once,
+            dead_letter_policy: create.dead_letter_topic.as_ref().map(|topic| pb::DeadLetterPolicy {
+                dead_letter_topic: topic.path().to_owned(),
+                max_delivery_attempts: create.delivery_attempts_max as i32,
+            }),
+            ..pb::Subscription::default()
+        };
+        let message = &message;
+        let made = patiently(call, || async move {
+            let request = client.request(message.clone(), "name", name.path()).await?;
+            client.subscriber().create_subscription(request).await
+        });
+        exists(call, made.await)?;
+    }
+    Ok(())
+}
+
+/// Makes a topic if it does not exist.
+pub(crate) async fn create_topic(client: &Client, topic: &TopicName) -> Result<()> {
+    let call = Call { what: "make", resource: topic.path(), role: EDITOR };
+    let made = patiently(call, || async move {
+        let message = pb::Topic { name: topic.path().to_owned(), ..pb::Topic::default() };
+        client.publisher().create_topic(client.request(message, "name", topic.path()).await?).await
+    });
+    exists(call, made.await)
+}
+
+fn exists<T>(call: Call<'_>, made: Result<T, Status>) -> Result<()> {
+    match made {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == Code::AlreadyExists => Ok(()),
+        Err(status) => Err(call.error(&status)),
+    }
+}
+
+/// Subscriptions of `project` (`projects/PROJECT`) whose ID begins with `prefix`, sorted.
+pub(crate) async fn list(client: &Client, project: &str, prefix: &str) -> Result<Vec<SubscriptionName>> {
+    let call = Call { what: "list the subscriptions of", resource: project, role: VIEWER };
+    let mut names = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let message = pb::ListSubscriptionsRequest { project: project.to_owned(), page_size: PAGE, page_token };
+        let message = &message;
+        let page = patiently(call, || async move {
+            client.subscriber().list_subscriptions(client.request(message.clone(), "project", project).await?).await
+        });
+        let page = page.await.map_err(|status| call.error(&status))?.into_inner();
+        for subscription in &page.subscriptions {
+            let name = SubscriptionName::parse(&subscription.name, None)?;
+            if name.id().starts_with(prefix) {
+                names.push(name);
+            }
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            names.sort_unstable();
+            return Ok(names);
+        }
+    }
+}
+
+/// What a subscription is set to, as far as it matters to a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriptionFacts {
+    /// The topic; `_deleted-topic_` if it is gone.
+    pub topic: String,
+    /// Its own acknowledgement deadline.
+    pub ack_deadline: Duration,
+    /// Messages of one ordering key come in order.
+    pub ordering: bool,
+    /// Exactly-once delivery.
+    pub exactly_once: bool,
+    /// After how many deliveries Pub/Sub itself puts a message into its dead-letter topic; `None` never.
+    pub delivery_attempts_max: Option<u32>,
+    /// Pushes, or writes to a service by itself: nothing can be pulled then.
+    pub pushes: bool,
+    /// Detached from its topic: nothing comes any more.
+    pub detached: bool,
+}
+
+/// Looks at a subscription without taking anything from it.
+///
+/// # Errors
+/// If it does not exist or may not be looked at, with the least role that allows it.
+pub async fn look_at(client: &Client, name: &SubscriptionName) -> Result<SubscriptionFacts> {
+    let call = Call { what: "look at", resource: name.path(), role: VIEWER };
+    let found = patiently(call, || async move {
+        let message = pb::GetSubscriptionRequest { subscription: name.path().to_owned() };
+        client.subscriber().get_subscription(client.request(message, "subscription", name.path()).await?).await
+    });
+    let found = found.await.map_err(|status| call.error(&status))?.into_inner();
+    let pushes = found.push_config.as_ref().is_some_and(|push| !push.push_endpoint.is_empty())
+        || found.bigquery_config.is_some()
+        || found.cloud_storage_config.is_some();
+    Ok(SubscriptionFacts {
+        topic: found.topic,
+        ack_deadline: Duration::from_secs(found.ack_deadline_seconds.max(0) as u64),
+        ordering: found.enable_message_ordering,
+        exactly_once: found.enable_exactly_once_delivery,
+        delivery_attempts_max: found.dead_letter_policy.map(|policy| policy.max_delivery_attempts.max(0) as u32),
+        pushes,
+        detached: found.detached,
+    })
+}
+
+/// Puts a subscription back, or forward. Takes effect within seconds; messages on their way still come.
+///
+/// # Errors
+/// If the subscription or the snapshot does not exist, or may not be used.
+pub async fn seek(client: &Client, name: &SubscriptionName, to: &SeekTo) -> Result<()> {
+    let call = Call { what: "seek", resource: name.path(), role: SUBSCRIBER };
+    let target = match to {
+        SeekTo::TimeMs(ms) => Target::Time(prost_types::Timestamp {
+            seconds: ms.div_euclid(1000),
+            nanos: (ms.rem_euclid(1000) * 1_000_000) as i32,
+        }),
+        SeekTo::Snapshot(snapshot) => Target::Snapshot(snapshot.path().to_owned()),
+    };
+    let message = pb::SeekRequest { subscription: name.path().to_owned(), target: Some(target) };
+    let message = &message;
+    let sought = patiently(call, || async move {
+        client.subscriber().seek(client.request(message.clone(), "subscription", name.path()).await?).await
+    });
+    sought.await.map(|_| ()).map_err(|status| call.error(&status))
+}
+
+/// The subscriptions of a source's settings, those that a prefix names looked up.
+///
+/// # Errors
+/// If they cannot be listed.
+pub async fn resolve(client: &Client, config: &crate::PubsubConfig) -> Result<Vec<SubscriptionName>> {
+    let mut names = config.subscriptions.clone();
+    if let Some((project, prefix)) = &config.prefix {
+        names.extend(list(client, project, prefix).await?);
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return Err(Error::fatal(format!("no subscription of {project} begins with `{prefix}`")));
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,131 @@
+//! What to pull from, and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use millstream_core::{Error, Result};
+
+use crate::name::{SnapshotName, SubscriptionName, TopicName};
+
+/// Where the service is, and as whom to talk to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Connection {
+    /// `http://…` of an emulator (plaintext, no credentials), or `https://…`; `None` is the service itself.
+    pub endpoint: Option<String>,
+    /// A credentials file (service account, external account, authorized user); `None` is Application Default
+    /// Credentials. Not used with a plaintext endpoint.
+    pub credentials: Option<PathBuf>,
+}
+
+/// Settings of a Pub/Sub source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PubsubConfig {
+    /// Where and as whom.
+    pub connection: Connection,
+    /// Subscriptions to pull from; each is a partition.
+    pub subscriptions: Vec<SubscriptionName>,
+    /// Every subscription of this project (`projects/PROJECT`) whose ID begins with this text, looked up at the start.
+    pub prefix: Option<(String, String)>,
+    /// Streaming pulls for each subscription; 1 to 64.
+    pub streams: usize,
+    /// Messages that may be leased and not acknowledged, in all; divided between the streams.
+    pub outstanding_messages_max: u64,
+    /// The same in bytes.
+    pub outstanding_bytes_max: u64,
+    /// How long a message is leased, and by how much a lease is extended, at a time: 10 s to 10 min. After a crash
+    /// messages come again when it is over.
+    pub lease: Duration,
+    /// A message that is not acknowledged after this long is given back.
+    pub lease_max: Duration,
+    /// Take only what was published before this time, ms since 1970. The rest is left with the subscription.
+    pub published_before_ms: Option<i64>,
+    /// Make topics and subscriptions that do not exist.
+    pub create: Option<Create>,
+    /// About how long [`next`](millstream_core::Source::next) waits before it answers that there is nothing.
+    pub poll_interval: Duration,
+}
+
+/// How subscriptions that do not exist are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Create {
+    /// The topic of each subscription, in the order of `subscriptions`; made too if it does not exist.
+    pub topics: Vec<TopicName>,
+    /// The subscription's own acknowledgement deadline: 10 s to 10 min.
+    pub ack_deadline: Duration,
+    /// Deliver messages of one ordering key in order. Cannot be changed later.
+    pub ordering: bool,
+    /// Exactly-once delivery.
+    pub exactly_once: bool,
+    /// Where Pub/Sub itself puts what was delivered too often; made too if it does not exist.
+    pub dead_letter_topic: Option<TopicName>,
+    /// Deliveries before that: 5 to 100.
+    pub delivery_attempts_max: u32,
+}
+
+/// Where a subscription is put to before the pipeline starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SeekTo {
+    /// What was published before this time, ms since 1970, is acknowledged, the rest is not.
+    TimeMs(i64),
+    /// The state that a snapshot of the subscription's topic keeps.
+    Snapshot(SnapshotName),
+}
+
+impl Create {
+    /// As many subscriptions to `topic`, unordered, with a deadline of a minute.
+    pub fn of_topic(topic: TopicName, subscriptions: usize) -> Self {
+        Self {
+            topics: vec![topic; subscriptions],
+            ack_deadline: Duration::from_secs(60),
+            ordering: false,
+            exactly_once: false,
+            dead_letter_topic: None,
+            delivery_attempts_max: 100,
+        }
+    }
+}
+
+impl PubsubConfig {
+    /// Settings for `subscriptions`; everything else by default.
+    pub fn new(connection: Connection, subscriptions: Vec<SubscriptionName>) -> Self {
+        Self {
+            connection,
+            subscriptions,
+            prefix: None,
+            streams: 2,
+            outstanding_messages_max: 200_000,
+            outstanding_bytes_max: 256 << 20,
+            lease: Duration::from_secs(30),
+            lease_max: Duration::from_secs(3600),
+            published_before_ms: None,
+            create: None,
+            poll_interval: Duration::from_millis(250),
+        }
+    }
+
+    /// Checks the bounds.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let deadline = Duration::from_secs(10)..=Duration::from_secs(600);
+        if self.subscriptions.is_empty() && self.prefix.is_none() {
+            return Err(Error::fatal("the Pub/Sub source names no subscription: give `subscriptions` or `subscription_prefix`"));
+        }
+        if !deadline.contains(&self.lease) {
+            return Err(Error::fatal("a lease is 10 s to 10 min: Pub/Sub allows no other"));
+        }
+        if !(1..=64).contains(&self.streams) {
+            return Err(Error::fatal("1 to 64 streams can pull from a subscription"));
+        }
+        if self.outstanding_messages_max == 0 || self.outstanding_bytes_max == 0 {
+            return Err(Error::fatal("at least one message must be allowed to be outstanding"));
+        }
+        if let Some(create) = &self.create {
+            if !deadline.contains(&create.ack_deadline) {
+                return Err(Error::fatal("an acknowledgement deadline is 10 s to 10 min"));
+            }
+            if create.topics.len() != self.subscriptions.len() {
+                return Err(Error::fatal("to make subscriptions, each needs its topic"));
+            }
+        }
+        Ok(())
+    }
+}

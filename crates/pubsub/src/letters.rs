@@ -1,0 +1,237 @@
+//! Dead letters as messages of a topic, and back: the record's bytes as data, the facts as attributes.
+//!
+//! | attribute | what |
+//! |---|---|
+//! | `millstream-stage`, `millstream-code`, `millstream-cause` | which step refused it, and why |
+//! | `millstream-partition`, `millstream-offset`, `millstream-message-id`, `millstream-publish-time-ms` | where it came from |
+//! | `millstream-table`, `millstream-topic` | where known |
+//! | `millstream-attempt` | which delivery failed; 1 is the first |
+//! | `millstream-key`, `millstream-key-base64` | the record's key; base64 where it is not UTF-8 |
+//! | `millstream-empty` | there is no value, and the data is empty for that |
+//! | anything else | the record's own headers |
+//!
+//! Letters are published before the checkpoint that counts them. After a crash they are published again: readers tell them by partition
+//! and offset.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
+use millstream_core::record::{Range, Slot};
+use millstream_core::{CommitToken, DeadLetter, DeadLetters, Fut, Result};
+use prost::Message;
+
+use crate::admin;
+use crate::client::Client;
+use crate::config::{Connection, Create};
+use crate::name::{SubscriptionName, TopicName};
+use crate::publisher::{
+    ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, ATTRIBUTES_MAX, MESSAGE_BYTES_MAX, Publisher,
+};
+
+const PREFIX: &str = "millstream-";
+const KEY: &str = "millstream-key";
+const KEY_BASE64: &str = "millstream-key-base64";
+const EMPTY: &str = "millstream-empty";
+const ATTEMPT: &str = "millstream-attempt";
+
+/// A topic for dead letters.
+pub struct LetterTopic {
+    client: Client,
+    topic: TopicName,
+    subscription: Option<SubscriptionName>,
+    create: bool,
+    publisher: Publisher,
+}
+
+impl LetterTopic {
+    /// Letters to `topic`; it and the subscription from which they are replayed are made if they do not exist and `create`
+    /// is set.
+    ///
+    /// # Errors
+    /// If no credentials are found or the endpoint is no URL.
+    pub fn new(
+        connection: &Connection,
+        topic: TopicName,
+        subscription: Option<SubscriptionName>,
+        create: bool,
+    ) -> Result<Self> {
+        let client = Client::new(connection, 1)?;
+        let publisher = Publisher::new(client.clone(), topic.clone());
+        Ok(Self { client, topic, subscription, create, publisher })
+    }
+}
+
+/// Whether a letter can be kept whole as a message: its headers and key within the limits of attributes, all of it within 10 MB.
+/// Others need another place.
+pub fn fits(letter: &DeadLetter) -> bool {
+    message(letter).is_some()
+}
+
+fn message(letter: &DeadLetter) -> Option<pb::PubsubMessage> {
+    let mut attributes = HashMap::new();
+    for (name, value) in &letter.headers {
+        let (name, value) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?);
+        let fits = !name.is_empty()
+            && name.len() <= ATTRIBUTE_NAME_BYTES_MAX
+            && value.len() <= ATTRIBUTE_VALUE_BYTES_MAX
+            && !name.starts_with("goog")
+            && !name.starts_with(PREFIX);
+        if !fits || attributes.insert(name.to_owned(), value.to_owned()).is_some() {
+            return None;
+        }
+    }
+    let mut fact = |name: &str, value: &str| attributes.insert(name.to_owned(), cut(value).to_owned());
+    fact("millstream-stage", letter.stage.name());
+    fact("millstream-code", letter.cause.code);
+    fact("millstream-cause", &letter.cause.text);
+    fact("millstream-partition", &letter.partition);
+    fact("millstream-offset", &letter.offset.to_string());
+    fact(ATTEMPT, &letter.attempt.to_string());
+    if let Some(table) = &letter.table {
+        fact("millstream-table", table);
+    }
+    if let Some(topic) = &letter.topic {
+        fact("millstream-topic", &String::from_utf8_lossy(topic));
+    }
+    if let Some(id) = &letter.message_id {
+        fact("millstream-message-id", &String::from_utf8_lossy(id));
+    }
+    if let Some(ms) = letter.publish_ts_ms {
+        fact("millstream-publish-time-ms", &ms.to_string());
+    }
+    if letter.value.is_none() {
+        fact(EMPTY, "true");
+    }
+    if let Some(key) = &letter.key {
+        let (name, text) = match std::str::from_utf8(key) {
+            Ok(text) => (KEY, text.to_owned()),
+            Err(_) => (KEY_BASE64, STANDARD.encode(key)),
+        };
+        if text.len() > ATTRIBUTE_VALUE_BYTES_MAX {
+            return None;
+        }
+        fact(name, &text);
+    }
+    let data = letter.value.clone().unwrap_or_default().into();
+    let message = pb::PubsubMessage { data, attributes, ..pb::PubsubMessage::default() };
+    (message.attributes.len() <= ATTRIBUTES_MAX && message.encoded_len() <= MESSAGE_BYTES_MAX).then_some(message)
+}
+
+/// At most as many bytes as an attribute takes.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(ATTRIBUTE_VALUE_BYTES_MAX)]
+}
+
+/// Makes the records of letters from the messages of a subscription to their topic: key, headers and attempts are theirs again.
+/// A message that Pub/Sub itself put there stays as it is, but for the attributes that Pub/Sub added.
+pub fn restore(slots: &mut [Slot], buffer: &mut Vec<u8>) {
+    for slot in slots {
+        restore_slot(slot, buffer);
+    }
+}
+
+fn restore_slot(slot: &mut Slot, buffer: &mut Vec<u8>) {
+    let bytes = |range: Range| range.start as usize..(range.start + range.len) as usize;
+    let mut own = Vec::new();
+    for (name, value) in std::mem::take(&mut slot.headers) {
+        let text = &buffer[bytes(name)];
+        if text == KEY.as_bytes() {
+            slot.key = Some(value);
+        } else if text == KEY_BASE64.as_bytes() {
+            if let Ok(key) = STANDARD.decode(&buffer[bytes(value)]) {
+                let start = buffer.len() as u32;
+                buffer.extend_from_slice(&key);
+                slot.key = Some(Range { start, len: key.len() as u32 });
+            }
+        } else if text == ATTEMPT.as_bytes() {
+            let attempt = std::str::from_utf8(&buffer[bytes(value)]).ok().and_then(|text| text.parse().ok());
+            slot.failures = attempt.unwrap_or(1);
+        } else if !text.starts_with(PREFIX.as_bytes()) && !text.starts_with(b"CloudPubSubDeadLetter") {
+            own.push((name, value));
+        }
+    }
+    slot.headers = own;
+}
+
+impl DeadLetters for LetterTopic {
+    fn recover<'a>(&'a mut self, _last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            if self.create {
+                let create = Create::of_topic(self.topic.clone(), self.subscription.as_slice().len());
+                admin::create_topic(&self.client, &self.topic).await?;
+                admin::create(&self.client, self.subscription.as_slice(), &create).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write<'a>(&'a mut self, letters: &'a [DeadLetter]) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            for letter in letters {
+                // Whoever writes has asked whether it fits.
+                if let Some(message) = message(letter) {
+                    self.publisher.add(message).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
+        Box::pin(async move {
+            self.publisher.publish().await?;
+            Ok(None)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::record_of;
+    use millstream_core::record::Body;
+    use millstream_core::{Cause, Stage};
+
+    fn letter(key: &[u8], value: Option<&[u8]>) -> DeadLetter {
+        DeadLetter {
+            stage: Stage::Parse,
+            cause: Cause::new("invalid_json", "é".repeat(2000)),
+            table: Some("public.orders".into()),
+            value: value.map(<[u8]>::to_vec),
+            key: Some(key.to_vec()),
+            headers: vec![(b"h".to_vec(), b"1".to_vec())],
+            topic: None,
+            partition: "projects/p/subscriptions/s".into(),
+            offset: 7,
+            message_id: Some(b"7".to_vec()),
+            publish_ts_ms: Some(5),
+            attempt: 2,
+        }
+    }
+
+    #[test]
+    fn a_letter_comes_back_as_its_record() {
+        for (key, value) in [(&b"{\"id\":1}"[..], Some(&b"\xff{"[..])), (b"\xfe", None)] {
+            let message = message(&letter(key, value)).unwrap();
+            assert!(message.attributes.values().all(|v| v.len() <= ATTRIBUTE_VALUE_BYTES_MAX));
+            let mut batch = record_of(&message);
+            restore(&mut batch.slots, &mut batch.buffer);
+            let record = batch.records().next().unwrap();
+            assert_eq!(record.key(), Some(key));
+            assert_eq!(record.body(), value.map_or(Body::Tombstone, Body::Value));
+            assert_eq!(record.headers().map(|h| h.name).collect::<Vec<_>>(), [b"h"]);
+            assert_eq!(batch.slots[0].failures, 2);
+        }
+    }
+
+    #[test]
+    fn what_attributes_cannot_hold_does_not_fit() {
+        assert!(fits(&letter(b"k", Some(b"v"))));
+        assert!(!fits(&letter(&[b'k'; 1025], Some(b"v"))));
+        assert!(!fits(&letter(b"k", Some(&vec![b'v'; 10_000_000]))));
+        let twice = DeadLetter { headers: vec![(b"h".to_vec(), vec![]), (b"h".to_vec(), vec![])], ..letter(b"k", None) };
+        assert!(!fits(&twice));
+    }
+}

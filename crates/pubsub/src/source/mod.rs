@@ -1,0 +1,323 @@
+//! Pulls messages, leases them until their checkpoint is durable, then acknowledges them.
+//!
+//! ```text
+//! service ══streaming pull══▶ pull ──deliveries──▶ next() ──batches──▶ pipeline
+//!    ▲                          │ arrive               │ hand out          │
+//!    │                          ▼                      ▼                   │
+//!    ├──modify deadline── lease ◀──────────────── ledger ◀────release()────┘
+//!    └──acknowledge────── ack ◀──────────────────────┘
+//! ```
+//! Each subscription is a partition. A position is (this source's instance, a mark that grows with each batch), so that a position of
+//! another run acknowledges nothing: its messages come again, and state recognises their events.
+//!
+//! Memory: messages that wait to be taken hold at most [`PREFETCH_BYTES`] beside one response a stream; the rest of the backlog stays
+//! with the service. Of messages that were taken only their acknowledgement ids are kept.
+
+mod ack;
+mod batch;
+mod lease;
+mod ledger;
+mod position;
+mod pull;
+mod shared;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
+use millstream_core::source::Notice;
+use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::admin;
+use crate::backoff::random;
+use crate::client::Client;
+use crate::config::PubsubConfig;
+use crate::name::SubscriptionName;
+use ack::{AckOrder, Acker};
+use batch::Records;
+use ledger::{GroupId, Limits};
+use pull::Pull;
+use shared::Shared;
+
+/// Bytes of messages that streams may hold ready for the pipeline, in all.
+const PREFETCH_BYTES: usize = 32 << 20;
+/// The unit of the prefetch budget.
+const PREFETCH_UNIT: usize = 1024;
+/// How long acknowledgements may take at the end.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(15);
+/// A service that was never reached fails the attempt after this long.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
+/// HTTP/2 servers commonly allow a hundred streams a connection, and calls need some.
+const STREAMS_PER_CONNECTION: usize = 80;
+/// More connections than this are made for room only.
+const CONNECTIONS_FOR_SPEED: usize = 4;
+
+/// Messages of one response, on their way to the pipeline.
+struct Delivery {
+    subscription: usize,
+    group: GroupId,
+    messages: std::vec::IntoIter<pb::ReceivedMessage>,
+    _prefetched: OwnedSemaphorePermit,
+}
+
+/// A subscription that is pulled from.
+struct Subscription {
+    name: SubscriptionName,
+    partition: PartitionId,
+    /// Of the last batch that was handed out.
+    mark: u64,
+    acks: mpsc::UnboundedSender<AckOrder>,
+}
+
+/// A Pub/Sub source.
+pub struct PubsubSource {
+    config: PubsubConfig,
+    instance: u64,
+    running: Option<Running>,
+}
+
+/// What exists after `open`.
+struct Running {
+    client: Client,
+    subscriptions: Vec<Subscription>,
+    shared: Arc<Shared>,
+    deliveries: mpsc::Receiver<Result<Delivery>>,
+    /// Taken from the channel and not handed out wholly.
+    pending: Option<Delivery>,
+    /// What makes a stream ask for an early epoch.
+    nearly_full: Limits,
+    /// Pulls and leases end with the source.
+    _tasks: JoinSet<()>,
+}
+
+impl PubsubSource {
+    /// A source that is not connected yet.
+    ///
+    /// # Errors
+    /// If the settings are out of bounds.
+    pub fn new(config: PubsubConfig) -> Result<Self> {
+        config.validate()?;
+        Ok(Self { config, instance: random(), running: None })
+    }
+
+    async fn start(&mut self) -> Result<()> {
+        let config = &self.config;
+        let control = Client::new(&config.connection, 1)?;
+        if let Some(create) = &config.create {
+            admin::create(&control, &config.subscriptions, create).await?;
+        }
+        let names = admin::resolve(&control, config).await?;
+        let streams = names.len() * config.streams;
+        let connections = streams.min(CONNECTIONS_FOR_SPEED).max(streams.div_ceil(STREAMS_PER_CONNECTION));
+        let client = Client::new(&config.connection, connections)?;
+        let shared = Arc::new(Shared::new(names.len(), streams));
+        let share = |of: u64| (of / streams as u64).max(1);
+        let limits = Limits { messages: share(config.outstanding_messages_max), bytes: share(config.outstanding_bytes_max) };
+        let (sender, deliveries) = mpsc::channel(streams.min(64));
+        let prefetch = Arc::new(Semaphore::new(PREFETCH_BYTES / PREFETCH_UNIT));
+        let mut tasks = JoinSet::new();
+        let mut subscriptions = Vec::new();
+        for (index, name) in names.into_iter().enumerate() {
+            for n in 0..config.streams {
+                let stream = index * config.streams + n;
+                let pull = Pull {
+                    client: client.clone(),
+                    subscription: index,
+                    name: name.clone(),
+                    stream,
+                    client_id: format!("millstream-{:016x}-{stream}", self.instance),
+                    limits,
+                    lease: config.lease,
+                    published_before_ms: config.published_before_ms,
+                    shared: shared.clone(),
+                    prefetch: prefetch.clone(),
+                    deliveries: sender.clone(),
+                };
+                tasks.spawn(pull.run());
+            }
+            let (acks, orders) = mpsc::unbounded_channel();
+            let acker = Acker::new(client.clone(), name.clone(), index, shared.clone());
+            // Not among the tasks: what was released is acknowledged even if the source is dropped.
+            tokio::spawn(acker.run(orders));
+            subscriptions.push(Subscription { partition: PartitionId::new(name.path()), name, mark: 0, acks });
+        }
+        let named = subscriptions.iter().map(|s| s.name.clone()).collect();
+        tasks.spawn(lease::keep(client.clone(), named, shared.clone(), config.lease, config.lease_max));
+        let nearly_full = Limits {
+            messages: (limits.messages - limits.messages / 8).max(1),
+            bytes: (limits.bytes - limits.bytes / 8).max(1),
+        };
+        self.running =
+            Some(Running { client, subscriptions, shared, deliveries, pending: None, nearly_full, _tasks: tasks });
+        Ok(())
+    }
+
+    fn running(&mut self) -> Result<&mut Running> {
+        self.running.as_mut().ok_or_else(|| Error::fatal("the Pub/Sub source is not open: please report this as a bug"))
+    }
+}
+
+impl Running {
+    /// Waits for a delivery, about as long as `poll`.
+    async fn delivery(&mut self, poll: Duration) -> Result<Result<Delivery, Next>> {
+        if let Some(pending) = self.pending.take() {
+            return Ok(Ok(pending));
+        }
+        let mut until = Instant::now() + poll;
+        loop {
+            match timeout_at(until, self.deliveries.recv()).await {
+                Ok(Some(delivery)) => return Ok(Ok(delivery?)),
+                Ok(None) => return Err(Error::fatal("every stream of the Pub/Sub source ended: please report this as a bug")),
+                Err(_) => {}
+            }
+            if self.shared.ledger().is_full(self.nearly_full) {
+                return Ok(Err(Next::Held));
+            }
+            let Some(outage) = self.shared.outage() else { return Ok(Err(Next::Idle)) };
+            // A service that cannot be reached is not a silent one: nobody may take it for the end.
+            if !outage.was_up && outage.lasts > CONNECT_PATIENCE {
+                return Err(Error::transient(outage.says));
+            }
+            until = Instant::now() + poll;
+        }
+    }
+
+    /// Makes one batch of what is there, within the budget, beginning with `first`.
+    fn batch(&mut self, first: Delivery, budget: Budget, instance: u64) -> Result<RecordBatch> {
+        let subscription = first.subscription;
+        let mark = self.subscriptions[subscription].mark + 1;
+        self.subscriptions[subscription].mark = mark;
+        let ready: usize = first.messages.as_slice().iter().map(footprint).sum();
+        let mut records =
+            Records::with_capacity(first.messages.len().min(budget.records), ready.min(budget.bytes));
+        let mut delivery = first;
+        loop {
+            while records.slots.len() < budget.records.max(1) && records.has_room(&delivery, budget) {
+                let Some(received) = delivery.messages.next() else { break };
+                records.push(&received);
+            }
+            if delivery.messages.len() > 0 {
+                self.pending = Some(delivery);
+                break;
+            }
+            self.shared.ledger().hand_out(delivery.group, mark);
+            if records.slots.len() >= budget.records || records.buffer.len() >= budget.bytes {
+                break;
+            }
+            match self.deliveries.try_recv() {
+                Ok(Ok(next)) if next.subscription == subscription => delivery = next,
+                Ok(Ok(other)) => {
+                    self.pending = Some(other);
+                    break;
+                }
+                Ok(Err(error)) => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(RecordBatch {
+            partition: self.subscriptions[subscription].partition.clone(),
+            buffer: records.buffer,
+            slots: records.slots,
+            position: position::encode(instance, mark),
+        })
+    }
+
+    /// Waits until everything that was released is acknowledged, as far as that can be had in time.
+    async fn flush(&self) {
+        let flushed: Vec<_> = self
+            .subscriptions
+            .iter()
+            .filter_map(|subscription| {
+                let (done, flushed) = tokio::sync::oneshot::channel();
+                subscription.acks.send(AckOrder::Flush(done)).ok().map(|()| flushed)
+            })
+            .collect();
+        let all = async {
+            for done in flushed {
+                // An acker that is gone has nothing left.
+                let _ = done.await;
+            }
+        };
+        if timeout(FLUSH_PATIENCE, all).await.is_err() {
+            tracing::warn!("acknowledgements took too long: their messages will be delivered again, and recognised");
+        }
+    }
+}
+
+/// About what a message takes in a batch.
+fn footprint(received: &pb::ReceivedMessage) -> usize {
+    received.message.as_ref().map_or(0, |m| m.data.len() + m.ordering_key.len() + m.message_id.len() + 8)
+}
+
+/// When the service took a message.
+fn publish_ts_ms(received: &pb::ReceivedMessage) -> Option<i64> {
+    let time = received.message.as_ref()?.publish_time.as_ref()?;
+    Some(time.seconds.saturating_mul(1000).saturating_add(i64::from(time.nanos) / 1_000_000))
+}
+
+impl Source for PubsubSource {
+    fn open<'a>(&'a mut self, _positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+        // Positions are of earlier instances: the service itself knows what was not acknowledged.
+        Box::pin(self.start())
+    }
+
+    fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
+        Box::pin(async move {
+            let (poll, instance) = (self.config.poll_interval, self.instance);
+            let running = self.running()?;
+            match running.delivery(poll).await? {
+                Ok(first) => running.batch(first, budget, instance).map(Next::Batch),
+                Err(nothing) => Ok(nothing),
+            }
+        })
+    }
+
+    fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            let instance = self.instance;
+            let running = self.running()?;
+            for (index, subscription) in running.subscriptions.iter().enumerate() {
+                let Some((_, at)) = positions.iter().find(|(p, _)| *p == subscription.partition) else { continue };
+                let Some(mark) = position::mark_of(at, instance)? else { continue };
+                let ids = running.shared.ledger().release(index, mark);
+                if !ids.is_empty() && subscription.acks.send(AckOrder::Acknowledge(ids)).is_err() {
+                    return Err(Error::fatal("acknowledging ended early: please report this as a bug"));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
+        Box::pin(async move {
+            let Some(running) = self.running.take() else { return Ok(()) };
+            if cancelled {
+                let names: Vec<_> = running.subscriptions.iter().map(|s| s.name.clone()).collect();
+                let leased = running.shared.ledger().abandon();
+                lease::give_back(&running.client, &names, leased).await;
+            }
+            running.flush().await;
+            Ok(())
+        })
+    }
+
+    fn notices(&mut self) -> Vec<Notice> {
+        self.running.as_ref().map_or_else(Vec::new, |running| running.shared.take_notices())
+    }
+}
+
+/// The batch of one message, for tests of what is made of it.
+#[cfg(test)]
+pub(crate) fn record_of(message: &pb::PubsubMessage) -> RecordBatch {
+    let mut records = Records::default();
+    records.push(&pb::ReceivedMessage { message: Some(message.clone()), ..Default::default() });
+    RecordBatch {
+        partition: PartitionId::new("test"),
+        buffer: records.buffer,
+        slots: records.slots,
+        position: Position::default(),
+    }
+}
