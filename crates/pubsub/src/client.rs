@@ -21,6 +21,8 @@ const SERVICE: &str = "https://pubsub.googleapis.com";
 const SCOPE: &str = "https://www.googleapis.com/auth/pubsub";
 /// A message has at most 10 MB; a response can hold several.
 const RESPONSE_BYTES_MAX: usize = 128 << 20;
+/// A failed acknowledgement names each id in its trailers.
+const TRAILERS_BYTES_MAX: u32 = 4 << 20;
 /// What may lie unread in a stream's, and in a connection's, HTTP/2 window.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -50,6 +52,7 @@ impl Client {
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20))
             .keep_alive_while_idle(true)
+            .http2_max_header_list_size(TRAILERS_BYTES_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .tcp_nodelay(true);

@@ -41,6 +41,9 @@ pub struct PubsubConfig {
     pub published_before_ms: Option<i64>,
     /// Make topics and subscriptions that do not exist.
     pub create: Option<Create>,
+    /// A service that was never reached fails the attempt after this long; once it was reached, streams are opened again
+    /// for as long as it takes.
+    pub connect_patience: Duration,
     /// About how long [`next`](millstream_core::Source::next) waits before it answers that there is nothing.
     pub poll_interval: Duration,
 }
@@ -99,6 +102,7 @@ impl PubsubConfig {
             lease_max: Duration::from_secs(3600),
             published_before_ms: None,
             create: None,
+            connect_patience: Duration::from_secs(60),
             poll_interval: Duration::from_millis(250),
         }
     }

@@ -48,8 +48,6 @@ const PREFETCH_BYTES: usize = 32 << 20;
 const PREFETCH_UNIT: usize = 1024;
 /// How long acknowledgements may take at the end.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(15);
-/// A service that was never reached fails the attempt after this long.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
 /// HTTP/2 servers commonly allow a hundred streams a connection, and calls need some.
 const STREAMS_PER_CONNECTION: usize = 80;
 /// More connections than this are made for room only.
@@ -90,7 +88,7 @@ struct Running {
     /// What makes a stream ask for an early epoch.
     nearly_full: Limits,
     /// Pulls and leases end with the source.
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl PubsubSource {
@@ -151,7 +149,7 @@ impl PubsubSource {
             bytes: (limits.bytes - limits.bytes / 8).max(1),
         };
         self.running =
-            Some(Running { client, subscriptions, shared, deliveries, pending: None, nearly_full, _tasks: tasks });
+            Some(Running { client, subscriptions, shared, deliveries, pending: None, nearly_full, tasks });
         Ok(())
     }
 
@@ -162,7 +160,7 @@ impl PubsubSource {
 
 impl Running {
     /// Waits for a delivery, about as long as `poll`.
-    async fn delivery(&mut self, poll: Duration) -> Result<Result<Delivery, Next>> {
+    async fn delivery(&mut self, poll: Duration, connect_patience: Duration) -> Result<Result<Delivery, Next>> {
         if let Some(pending) = self.pending.take() {
             return Ok(Ok(pending));
         }
@@ -178,7 +176,7 @@ impl Running {
             }
             let Some(outage) = self.shared.outage() else { return Ok(Err(Next::Idle)) };
             // A service that cannot be reached is not a silent one: nobody may take it for the end.
-            if !outage.was_up && outage.lasts > CONNECT_PATIENCE {
+            if !outage.was_up && outage.lasts > connect_patience {
                 return Err(Error::transient(outage.says));
             }
             until = Instant::now() + poll;
@@ -266,9 +264,10 @@ impl Source for PubsubSource {
 
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
         Box::pin(async move {
-            let (poll, instance) = (self.config.poll_interval, self.instance);
+            let (poll, patience) = (self.config.poll_interval, self.config.connect_patience);
+            let instance = self.instance;
             let running = self.running()?;
-            match running.delivery(poll).await? {
+            match running.delivery(poll, patience).await? {
                 Ok(first) => running.batch(first, budget, instance).map(Next::Batch),
                 Err(nothing) => Ok(nothing),
             }
@@ -293,8 +292,10 @@ impl Source for PubsubSource {
 
     fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
         Box::pin(async move {
-            let Some(running) = self.running.take() else { return Ok(()) };
+            let Some(mut running) = self.running.take() else { return Ok(()) };
             if cancelled {
+                // Or what is given back would be delivered here again.
+                running.tasks.shutdown().await;
                 let names: Vec<_> = running.subscriptions.iter().map(|s| s.name.clone()).collect();
                 let leased = running.shared.ledger().abandon();
                 lease::give_back(&running.client, &names, leased).await;

@@ -1,0 +1,74 @@
+//! What fails for good, and what it says.
+
+use std::time::{Duration, Instant};
+
+use millstream_core::{Error, Kind, Source};
+use millstream_pubsub::{Connection, PubsubConfig, PubsubSource};
+
+use crate::world::{BUDGET, SUBSCRIPTION, World, name};
+
+/// The error that a source ends with.
+async fn failure(config: PubsubConfig) -> Error {
+    let mut source = PubsubSource::new(config).unwrap();
+    if let Err(error) = source.open(&[]).await {
+        return error;
+    }
+    let began = Instant::now();
+    loop {
+        if let Err(error) = source.next(BUDGET).await {
+            return error;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it never failed");
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_or_project_that_does_not_exist() {
+    let world = World::new(|_| {}).await;
+    for missing in ["projects/p/subscriptions/missing", "projects/wrong/subscriptions/orders-sub"] {
+        let mut config = world.config();
+        config.subscriptions = vec![name(missing)];
+        let error = failure(config).await;
+        assert_eq!(error.kind(), Kind::Fatal);
+        assert!(error.to_string().contains(missing) && error.to_string().contains("does not exist"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn permissions_and_credentials_are_named() {
+    for (code, says) in
+        [("PERMISSION_DENIED", "roles/pubsub.subscriber"), ("UNAUTHENTICATED", "have expired")]
+    {
+        let world = World::new(|_| {}).await;
+        world.faults(&format!("deny={SUBSCRIPTION}:{code}"));
+        let error = failure(world.config()).await;
+        assert_eq!(error.kind(), Kind::Fatal);
+        assert!(error.to_string().contains(says) && error.to_string().contains(SUBSCRIPTION), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_no_silent_one() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let connection = Connection { endpoint: Some(format!("http://127.0.0.1:{port}")), credentials: None };
+    let mut config = PubsubConfig::new(connection, vec![name(SUBSCRIPTION)]);
+    config.connect_patience = Duration::from_millis(500);
+    config.poll_interval = Duration::from_millis(50);
+    let error = failure(config).await;
+    assert_eq!(error.kind(), Kind::Transient);
+    assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
+}
+
+#[test]
+fn credentials_files_are_refused_without_showing_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key.json");
+    for (text, says) in [("hunter2", "is no JSON"), (r#"{"type":"hunter2"}"#, "of no known type")] {
+        std::fs::write(&file, text).unwrap();
+        let connection =
+            Connection { endpoint: Some("https://localhost:1".into()), credentials: Some(file.clone()) };
+        let error = millstream_pubsub::Client::new(&connection, 1).unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains("hunter2"), "{error}");
+    }
+}
