@@ -1,6 +1,8 @@
 //! A subscription's messages and their deliveries: who holds which, until when, and what comes again. No I/O and no
 //! clock: callers say what time it is. Limits: about 100 bytes a message besides its own.
 
+mod seek;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use super::lease::Leases;
 use super::message::Message;
 use super::ordering::{END, Keys, NOBODY};
 use super::wire::Outgoing;
+
+pub(crate) use seek::Kept;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
