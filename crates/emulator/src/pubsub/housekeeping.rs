@@ -7,6 +7,9 @@ use super::clock::TICK;
 use super::journal::{Journal, Segment};
 use super::record::{Carried, Record};
 
+/// How often the journal is looked through for what nobody needs: it can mean looking at all messages of a segment.
+const SWEEP_TICKS: u64 = 10;
+
 impl Broker {
     /// Ends leases that are due, everywhere.
     pub(crate) async fn tick(&self) {
@@ -28,7 +31,6 @@ impl Broker {
             if journal.is_full() {
                 journal.roll(self.state());
             }
-            self.sweep(journal).await;
         }
     }
 
@@ -36,9 +38,12 @@ impl Broker {
     pub(crate) async fn keep_ticking(&self) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
+        for tick in 1u64.. {
             interval.tick().await;
             self.tick().await;
+            if let Some(journal) = self.journal().filter(|_| tick.is_multiple_of(SWEEP_TICKS)) {
+                self.sweep(journal).await;
+            }
         }
     }
 

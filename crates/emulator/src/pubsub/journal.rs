@@ -170,6 +170,7 @@ impl Journal {
 
     /// Deletes a segment, after all that was written before.
     pub(crate) fn drop_segment(&self, number: u64) {
+        lock(&self.segments).retain(|segment| segment.number != number);
         self.send(Command::Drop(number));
     }
 
@@ -241,10 +242,7 @@ impl Writer {
                     let number = lock(&self.segments).last().map_or(1, |last| last.number + 1);
                     self.file = create(&self.directory, number, *state, &self.segments)?;
                 }
-                Some(Command::Drop(number)) => {
-                    fs::remove_file(path(&self.directory, number))?;
-                    lock(&self.segments).retain(|segment| segment.number != number);
-                }
+                Some(Command::Drop(number)) => fs::remove_file(path(&self.directory, number))?,
                 Some(Command::Write(..)) | None => {}
             }
         }

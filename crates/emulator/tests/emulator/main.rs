@@ -3,6 +3,7 @@
 mod deliveries;
 mod faults;
 mod persistence;
+mod python;
 mod resources;
 mod semantics;
 mod world;
