@@ -27,6 +27,8 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 const FRAME: u32 = 1024 * 1024;
+/// A client that vanished is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The emulator.
 #[derive(Debug)]
@@ -135,6 +137,7 @@ impl Builder {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_frame_size(FRAME)
             .tcp_nodelay(true)
+            .http2_keepalive_interval(Some(KEEPALIVE))
             .add_service(publisher)
             .add_service(subscriber)
             .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
