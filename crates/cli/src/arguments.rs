@@ -47,6 +47,42 @@ pub(crate) enum Command {
     Pause(OnConfig),
     /// Ask a paused pipeline to go on
     Resume(OnConfig),
+    /// Run an emulator of a cloud service, to test against
+    #[command(subcommand)]
+    Emulator(Emulator),
+}
+
+/// `emulator`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Emulator {
+    /// Google Cloud Pub/Sub, over gRPC
+    Pubsub(PubsubEmulator),
+}
+
+/// `emulator pubsub`.
+#[derive(Debug, Args)]
+pub(crate) struct PubsubEmulator {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Keep topics, subscriptions and messages here, so that the next start finds them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// What goes wrong: `duplicate=0.01,cut=0.001,…`, or a JSON file
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) faults: Option<String>,
+    /// The project of names that are not full
+    #[arg(long, value_name = "PROJECT", default_value = "local")]
+    pub(crate) project: String,
+    /// A topic that is there from the start; repeatable
+    #[arg(long = "topic", value_name = "TOPIC")]
+    pub(crate) topics: Vec<String>,
+    /// A subscription that is there from the start; repeatable
+    #[arg(long = "subscription", value_name = "SUBSCRIPTION:TOPIC")]
+    pub(crate) subscriptions: Vec<String>,
+    /// Write the port into this file once it listens
+    #[arg(long, value_name = "FILE")]
+    pub(crate) port_file: Option<PathBuf>,
 }
 
 /// A config file, and whether to answer in JSON.

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
+pub(crate) mod emulator;
 pub(crate) mod explain;
 pub(crate) mod operate;
 pub(crate) mod query;
@@ -80,6 +81,7 @@ pub(crate) fn execute(command: Command) -> Result<(), Failure> {
         Command::Cancel(on) => operate::order(&on, operate::Order::Cancel),
         Command::Pause(on) => operate::order(&on, operate::Order::Pause),
         Command::Resume(on) => operate::order(&on, operate::Order::Resume),
+        Command::Emulator(emulator) => emulator::command(&emulator),
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dead_letters;
+mod emulator;
 mod messages;
 mod operation;
 mod workplace;

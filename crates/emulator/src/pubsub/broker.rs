@@ -1,32 +1,36 @@
 //! All topics and subscriptions, and what is done across them.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bytes::Bytes;
 use tokio::sync::watch;
 use tonic::Status;
 
 use super::api;
-use super::backlog::{Effects, Letter};
-use super::clock::{Clock, TICK};
+use super::clock::Clock;
 use super::counts::Counts;
 use super::faults::{Dice, Faults};
-use super::message::{self, BYTES_MAX};
+use super::journal::{self, Journal, Pending, Permit};
 use super::names;
+use super::record::{Record, State, Subscribed};
+use super::recovery::{self, Past};
+use super::snapshot::Snapshot;
 use super::status;
 use super::subscription::Subscription;
 use super::topic::Topic;
 
-/// A publish request's most messages.
-const MESSAGES_MAX: usize = 1000;
+/// What a record without messages takes at most, about.
+pub(crate) const RECORD_BYTES: usize = 4096;
 
 /// What exists.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) topics: BTreeMap<String, Arc<Topic>>,
     pub(crate) subscriptions: BTreeMap<String, Arc<Subscription>>,
+    pub(crate) snapshots: BTreeMap<String, Arc<Snapshot>>,
 }
 
 /// The emulator's state.
@@ -35,27 +39,77 @@ pub(crate) struct Broker {
     pub(crate) clock: Clock,
     world: RwLock<World>,
     dice: Mutex<Arc<Dice>>,
-    next_id: AtomicU64,
+    pub(crate) next_id: AtomicU64,
     next_tag: AtomicU32,
     boot: u8,
+    journal: Option<Journal>,
     stopping: watch::Receiver<bool>,
-    published: AtomicU64,
+    pub(crate) published: AtomicU64,
     hits: AtomicU64,
 }
 
+/// Waits until a record is on disk.
+pub(crate) async fn durable(pending: Option<Pending>) -> Result<(), Status> {
+    match pending {
+        Some(pending) => pending.await.map_err(|_| journal::failure()),
+        None => Ok(()),
+    }
+}
+
 impl Broker {
-    /// An empty one.
-    pub(crate) fn new(faults: Faults, stopping: watch::Receiver<bool>) -> Self {
-        Self {
+    /// An empty one, or what the journal in this directory says.
+    pub(crate) fn open(
+        data: Option<&Path>,
+        faults: Faults,
+        stopping: watch::Receiver<bool>,
+    ) -> io::Result<Self> {
+        let mut broker = Self {
             clock: Clock::start(),
             world: RwLock::default(),
             dice: Mutex::new(Arc::new(Dice::new(faults))),
             next_id: AtomicU64::new(1),
             next_tag: AtomicU32::new(1),
             boot: 0,
+            journal: None,
             stopping,
             published: AtomicU64::new(0),
             hits: AtomicU64::new(0),
+        };
+        let Some(directory) = data else { return Ok(broker) };
+        let lock = recovery::take(directory)?;
+        let (mut past, segments) = recovery::read(directory)?;
+        past.forget_expired(broker.clock.wall());
+        broker.recover(past);
+        broker.journal = Some(Journal::start(directory, segments, broker.state(), lock)?);
+        for subscription in broker.world().subscriptions.values() {
+            subscription.backlog().journaled = true;
+        }
+        Ok(broker)
+    }
+
+    fn recover(&mut self, past: Past) {
+        self.next_id = AtomicU64::new(past.next_id);
+        self.next_tag = AtomicU32::new(past.next_tag);
+        self.boot = (past.boot as u8).wrapping_add(1);
+        let mut world = self.world_mut();
+        for (name, config) in past.topics {
+            world.topics.insert(name, Arc::new(Topic::new(config)));
+        }
+        for (name, recovered) in past.subscriptions {
+            let (topic, detached) = (recovered.config.topic.clone(), recovered.config.detached);
+            let subscription = Arc::new(Subscription::new(recovered.config, recovered.tag, self.boot));
+            subscription.backlog().rebuild(recovered.messages);
+            if let Some(topic) = world.topics.get(&topic).filter(|_| !detached) {
+                topic.subscriptions().push(subscription.clone());
+            }
+            world.subscriptions.insert(name, subscription);
+        }
+        for (name, recovered) in past.snapshots {
+            let snapshot = Arc::new(Snapshot::new(recovered.config, recovered.messages.into_iter()));
+            if let Some(topic) = world.topics.get(&snapshot.topic) {
+                topic.snapshots().push(snapshot.clone());
+            }
+            world.snapshots.insert(name, snapshot);
         }
     }
 
@@ -104,28 +158,34 @@ impl Broker {
 
     /// Makes a topic of a complete configuration.
     pub(crate) async fn create_topic(&self, config: api::Topic) -> Result<(), Status> {
-        let mut world = self.world_mut();
-        if world.topics.contains_key(&config.name) {
-            return Err(status::exists(&config.name));
-        }
-        world.topics.insert(config.name.clone(), Arc::new(Topic::new(config)));
-        Ok(())
+        let room = self.room(RECORD_BYTES).await?;
+        let pending = {
+            let mut world = self.world_mut();
+            if world.topics.contains_key(&config.name) {
+                return Err(status::exists(&config.name));
+            }
+            world.topics.insert(config.name.clone(), Arc::new(Topic::new(config.clone())));
+            self.write(room, || Record::Topic(config))
+        };
+        durable(pending).await
     }
 
     /// Deletes a topic; its subscriptions stay, with what is in them.
     pub(crate) async fn delete_topic(&self, name: &str) -> Result<(), Status> {
         names::check(name, "topics")?;
-        let mut world = self.world_mut();
-        let topic = world.topics.remove(name).ok_or_else(|| status::not_found(name))?;
-        let orphans: Vec<_> = topic.subscriptions().drain(..).collect();
-        topic.delete();
-        for orphan in orphans {
-            let mut config = orphan.config();
-            names::DELETED_TOPIC.clone_into(&mut config.topic);
-            config.topic_message_retention_duration = None;
-            orphan.configure(config);
-        }
-        Ok(())
+        let room = self.room(RECORD_BYTES).await?;
+        let pending = {
+            let mut world = self.world_mut();
+            let topic = world.topics.remove(name).ok_or_else(|| status::not_found(name))?;
+            for orphan in topic.delete() {
+                let mut config = orphan.config();
+                names::DELETED_TOPIC.clone_into(&mut config.topic);
+                config.topic_message_retention_duration = None;
+                orphan.configure(config);
+            }
+            self.write(room, || Record::TopicGone(name.to_owned()))
+        };
+        durable(pending).await
     }
 
     /// Makes a subscription of a complete configuration.
@@ -133,41 +193,56 @@ impl Broker {
         &self,
         mut config: api::Subscription,
     ) -> Result<api::Subscription, Status> {
-        let mut world = self.world_mut();
-        if world.subscriptions.contains_key(&config.name) {
-            return Err(status::exists(&config.name));
-        }
-        let topic =
-            world.topics.get(&config.topic).cloned().ok_or_else(|| status::not_found(&config.topic))?;
-        config.topic_message_retention_duration = topic.config().message_retention_duration;
-        let tag = self.next_tag.fetch_add(1, Ordering::Relaxed);
-        let subscription = Arc::new(Subscription::new(config.clone(), tag, self.boot));
-        topic.subscriptions().push(subscription.clone());
-        world.subscriptions.insert(config.name.clone(), subscription);
+        let room = self.room(RECORD_BYTES).await?;
+        let pending = {
+            let mut world = self.world_mut();
+            if world.subscriptions.contains_key(&config.name) {
+                return Err(status::exists(&config.name));
+            }
+            let topic = world.topics.get(&config.topic).cloned();
+            let topic = topic.ok_or_else(|| status::not_found(&config.topic))?;
+            config.topic_message_retention_duration = topic.config().message_retention_duration;
+            let tag = self.next_tag.fetch_add(1, Ordering::Relaxed);
+            let subscription = Arc::new(Subscription::new(config.clone(), tag, self.boot));
+            subscription.backlog().journaled = self.journal.is_some();
+            // What is published from here on is behind the record, and in the subscription.
+            let mut subscriptions = topic.subscriptions();
+            subscriptions.push(subscription.clone());
+            world.subscriptions.insert(config.name.clone(), subscription);
+            let subscribed = Subscribed { tag, config: Some(config.clone()), created: true };
+            self.write(room, || Record::Subscription(subscribed))
+        };
+        durable(pending).await?;
         Ok(config)
     }
 
     /// Deletes a subscription.
     pub(crate) async fn delete_subscription(&self, name: &str) -> Result<(), Status> {
         names::check(name, "subscriptions")?;
-        let mut world = self.world_mut();
-        let subscription = world.subscriptions.remove(name).ok_or_else(|| status::not_found(name))?;
-        subscription.delete();
-        if let Some(topic) = world.topics.get(&subscription.config().topic) {
-            topic.subscriptions().retain(|other| other.name != name);
-        }
-        Ok(())
+        let room = self.room(RECORD_BYTES).await?;
+        let pending = {
+            let mut world = self.world_mut();
+            let subscription = world.subscriptions.remove(name).ok_or_else(|| status::not_found(name))?;
+            subscription.delete();
+            if let Some(topic) = world.topics.get(&subscription.config().topic) {
+                topic.subscriptions().retain(|other| other.name != name);
+            }
+            self.write(room, || Record::SubscriptionGone(name.to_owned()))
+        };
+        durable(pending).await
     }
 
     /// Changes a topic's configuration; its subscriptions hear of its retention.
     pub(crate) async fn update_topic(&self, topic: &Topic, config: api::Topic) -> Result<(), Status> {
-        for subscription in topic.subscriptions().iter() {
+        let subscriptions = topic.subscriptions().clone();
+        for subscription in subscriptions {
             let mut of_subscription = subscription.config();
             of_subscription.topic_message_retention_duration = config.message_retention_duration;
-            subscription.configure(of_subscription);
+            self.update_subscription(&subscription, of_subscription).await?;
         }
-        topic.configure(config);
-        Ok(())
+        let room = self.room(RECORD_BYTES).await?;
+        topic.configure(config.clone());
+        durable(self.write(room, || Record::Topic(config))).await
     }
 
     /// Changes a subscription's configuration.
@@ -176,135 +251,62 @@ impl Broker {
         subscription: &Subscription,
         config: api::Subscription,
     ) -> Result<(), Status> {
-        subscription.configure(config);
-        Ok(())
+        let room = self.room(RECORD_BYTES).await?;
+        subscription.configure(config.clone());
+        let subscribed = Subscribed { tag: subscription.tag, config: Some(config), created: false };
+        durable(self.write(room, || Record::Subscription(subscribed))).await
     }
 
     /// Detaches a subscription: it keeps its configuration and loses its messages.
     pub(crate) async fn detach(&self, name: &str) -> Result<(), Status> {
         let subscription = self.subscription(name)?;
-        let world = self.world_mut();
         let mut config = subscription.config();
-        if let Some(topic) = world.topics.get(&config.topic) {
+        if let Ok(topic) = self.topic(&config.topic) {
             topic.subscriptions().retain(|other| other.name != name);
         }
         config.detached = true;
         subscription.backlog().clear();
-        subscription.configure(config);
-        Ok(())
+        self.update_subscription(&subscription, config).await
     }
 
-    /// Publishes a request's messages; the first id.
-    pub(crate) async fn publish(
-        &self,
-        name: &str,
-        messages: Vec<Bytes>,
-        bytes: usize,
-    ) -> Result<u64, Status> {
-        let topic = self.topic(name)?;
-        if messages.is_empty() {
-            return Err(status::invalid("The request has no messages."));
-        }
-        if messages.len() > MESSAGES_MAX {
-            let count = messages.len();
-            return Err(status::invalid(format!(
-                "A request has at most {MESSAGES_MAX} messages; this one has {count}."
-            )));
-        }
-        if bytes > BYTES_MAX {
-            return Err(status::invalid(format!(
-                "A request has at most {BYTES_MAX} bytes; this one has {bytes}."
-            )));
-        }
-        let mut key: Option<Bytes> = None;
-        let mut wires = Vec::with_capacity(messages.len());
-        for wire in &messages {
-            let seen = message::look(wire).map_err(status::invalid)?;
-            if *key.get_or_insert_with(|| seen.key.clone()) != seen.key {
-                return Err(status::invalid(
-                    "All messages of a publish request must have the same ordering key.",
-                ));
-            }
-            wires.push(seen.wire);
-        }
-        self.hand_out(&topic, wires, &key.unwrap_or_default()).await
+    /// The journal.
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
-    async fn hand_out(&self, topic: &Topic, wires: Vec<Bytes>, key: &Bytes) -> Result<u64, Status> {
-        let count = wires.len() as u64;
-        let first = topic.publish(wires, key, &self.next_id, &self.clock)?;
-        self.published.fetch_add(count, Ordering::Relaxed);
-        Ok(first)
-    }
-
-    /// Does what a change of a backlog asks for.
-    pub(crate) async fn settle(&self, subscription: &Subscription) -> Result<(), Status> {
-        let effects = subscription.backlog().take_effects();
-        self.apply(subscription, effects).await;
-        Ok(())
-    }
-
-    async fn apply(&self, subscription: &Subscription, effects: Effects) {
-        if effects.wake {
-            subscription.wake();
-        }
-        if effects.letters.is_empty() {
-            return;
-        }
-        let config = subscription.config();
-        let topic =
-            config.dead_letter_policy.as_ref().and_then(|policy| self.topic(&policy.dead_letter_topic).ok());
-        for letter in effects.letters {
-            let published = match &topic {
-                Some(topic) => self.forward(&config.name, topic, &letter).await,
-                None => false,
-            };
-            subscription.backlog().forwarded(letter.place, published, self.clock.now());
-        }
-        // Being rid of a letter may free its key, and can have no further letters.
-        if subscription.backlog().take_effects().wake {
-            subscription.wake();
+    /// Waits until the journal has room, if there is one.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Option<Permit>, Status> {
+        match &self.journal {
+            Some(journal) => journal.room(bytes).await.map(Some),
+            None => Ok(None),
         }
     }
 
-    async fn forward(&self, subscription: &str, topic: &Topic, letter: &Letter) -> bool {
-        let time = message::rfc3339(letter.published);
-        let more = [
-            ("CloudPubSubDeadLetterSourceDeliveryCount", letter.attempts.to_string()),
-            ("CloudPubSubDeadLetterSourceSubscription", names::id(subscription).to_owned()),
-            ("CloudPubSubDeadLetterSourceSubscriptionProject", names::project(subscription).to_owned()),
-            ("CloudPubSubDeadLetterSourceTopicPublishTime", time),
-        ];
-        let wire = message::with_attributes(&letter.wire, &more);
-        let key = message::ordering_key(&wire);
-        self.hand_out(topic, vec![wire], &key).await.is_ok()
+    /// Writes a record to the journal, if there is one.
+    pub(crate) fn write(&self, room: Option<Permit>, record: impl FnOnce() -> Record) -> Option<Pending> {
+        Some(self.journal.as_ref()?.write(record(), room?))
     }
 
-    /// Ends leases that are due, everywhere.
-    pub(crate) async fn tick(&self) {
-        let subscriptions: Vec<_> = self.world().subscriptions.values().cloned().collect();
-        for subscription in subscriptions {
-            subscription.backlog().expire(self.clock.now(), self.clock.wall());
-            // An error is the journal's, and the next answer tells.
-            let _ = self.settle(&subscription).await;
-        }
-    }
-
-    /// Ticks as long as it is polled.
-    pub(crate) async fn keep_ticking(&self) {
-        let mut interval = tokio::time::interval(TICK);
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            self.tick().await;
+    /// All that the journal needs to know besides messages.
+    pub(crate) fn state(&self) -> State {
+        let world = self.world();
+        let subscribed =
+            |s: &Arc<Subscription>| Subscribed { tag: s.tag, config: Some(s.config()), created: false };
+        State {
+            next_id: self.next_id.load(Ordering::Relaxed),
+            next_tag: self.next_tag.load(Ordering::Relaxed),
+            boot: u32::from(self.boot),
+            topics: world.topics.values().map(|topic| topic.config()).collect(),
+            subscriptions: world.subscriptions.values().map(subscribed).collect(),
+            snapshots: world.snapshots.values().map(|snapshot| snapshot.config()).collect(),
         }
     }
 
     /// The counts.
     pub(crate) fn counts(&self) -> Counts {
         let hits = self.hits.load(Ordering::Relaxed) + self.dice().hits.load(Ordering::Relaxed);
-        let mut counts =
-            Counts { published: self.published.load(Ordering::Relaxed), faults: hits, ..Counts::default() };
+        let published = self.published.load(Ordering::Relaxed);
+        let mut counts = Counts { published, faults: hits, ..Counts::default() };
         let subscriptions: Vec<_> = self.world().subscriptions.values().cloned().collect();
         for subscription in subscriptions {
             let of_this = subscription.backlog().counts.clone();

@@ -215,6 +215,12 @@ impl Keys {
         }
     }
 
+    /// Whether there are no keys, and nobody owns any.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_name.is_empty() && self.clients.values().all(|client| client.owned == 0 && client.streams > 0)
+    }
+
     /// Forgets keys but not clients.
     pub(crate) fn clear(&mut self) {
         self.by_name.clear();

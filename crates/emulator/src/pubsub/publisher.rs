@@ -95,8 +95,9 @@ impl Publisher for PublisherService {
     ) -> Answer<api::ListTopicSnapshotsResponse> {
         let request = request.into_inner();
         self.0.dice().call("ListTopicSnapshots", &[&request.topic])?;
-        self.0.topic(&request.topic)?;
-        let (snapshots, next_page_token) = paging::names(Vec::new(), request.page_size, &request.page_token);
+        let topic = self.0.topic(&request.topic)?;
+        let names = topic.snapshots().iter().map(|snapshot| snapshot.config().name).collect();
+        let (snapshots, next_page_token) = paging::names(names, request.page_size, &request.page_token);
         Ok(Response::new(api::ListTopicSnapshotsResponse { snapshots, next_page_token }))
     }
 

@@ -181,34 +181,60 @@ impl Subscriber for SubscriberService {
     async fn get_snapshot(&self, request: Request<api::GetSnapshotRequest>) -> Answer<api::Snapshot> {
         let name = request.into_inner().snapshot;
         self.0.dice().call("GetSnapshot", &[&name])?;
-        Err(Status::unimplemented("snapshots"))
+        Ok(Response::new(self.0.snapshot(&name)?.config()))
     }
 
     async fn list_snapshots(
         &self,
         request: Request<api::ListSnapshotsRequest>,
     ) -> Answer<api::ListSnapshotsResponse> {
-        self.0.dice().call("ListSnapshots", &[&request.into_inner().project])?;
-        Err(Status::unimplemented("snapshots"))
+        let request = request.into_inner();
+        self.0.dice().call("ListSnapshots", &[&request.project])?;
+        names::check_project(&request.project)?;
+        let world = self.0.world();
+        let page =
+            paging::in_project(&world.snapshots, &request.project, request.page_size, &request.page_token);
+        Ok(Response::new(api::ListSnapshotsResponse {
+            snapshots: page.items.into_iter().map(|snapshot| snapshot.config()).collect(),
+            next_page_token: page.next,
+        }))
     }
 
     async fn create_snapshot(&self, request: Request<api::CreateSnapshotRequest>) -> Answer<api::Snapshot> {
-        self.0.dice().call("CreateSnapshot", &[&request.into_inner().name])?;
-        Err(Status::unimplemented("snapshots"))
+        let request = request.into_inner();
+        self.0.dice().call("CreateSnapshot", &[&request.name, &request.subscription])?;
+        Ok(Response::new(self.0.create_snapshot(request).await?))
     }
 
-    async fn update_snapshot(&self, _request: Request<api::UpdateSnapshotRequest>) -> Answer<api::Snapshot> {
-        Err(Status::unimplemented("snapshots"))
+    async fn update_snapshot(&self, request: Request<api::UpdateSnapshotRequest>) -> Answer<api::Snapshot> {
+        let request = request.into_inner();
+        let wanted = request.snapshot.ok_or_else(|| status::invalid("The request has no snapshot."))?;
+        self.0.dice().call("UpdateSnapshot", &[&wanted.name])?;
+        let snapshot = self.0.snapshot(&wanted.name)?;
+        let mut config = snapshot.config();
+        for path in paging::mask(request.update_mask)? {
+            match path.as_str() {
+                "labels" => config.labels.clone_from(&wanted.labels),
+                "expire_time" => config.expire_time = wanted.expire_time,
+                other => return Err(paging::no_such_path(other, "snapshot")),
+            }
+        }
+        self.0.update_snapshot(&snapshot, config.clone()).await?;
+        Ok(Response::new(config))
     }
 
     async fn delete_snapshot(&self, request: Request<api::DeleteSnapshotRequest>) -> Answer<()> {
-        self.0.dice().call("DeleteSnapshot", &[&request.into_inner().snapshot])?;
-        Err(Status::unimplemented("snapshots"))
+        let name = request.into_inner().snapshot;
+        self.0.dice().call("DeleteSnapshot", &[&name])?;
+        self.0.delete_snapshot(&name).await?;
+        Ok(Response::new(()))
     }
 
     async fn seek(&self, request: Request<api::SeekRequest>) -> Answer<api::SeekResponse> {
-        self.0.dice().call("Seek", &[&request.into_inner().subscription])?;
-        Err(Status::unimplemented("seek"))
+        let request = request.into_inner();
+        self.0.dice().call("Seek", &[&request.subscription])?;
+        self.0.seek(request).await?;
+        Ok(Response::new(api::SeekResponse {}))
     }
 }
 

@@ -13,6 +13,7 @@ use super::api;
 use super::backlog::{Backlog, Outcome, Receiver, Rules};
 use super::clock::{Clock, TICK};
 use super::faults::Dice;
+use super::filter::Filter;
 use super::message::Message;
 use super::names;
 use super::status;
@@ -29,8 +30,11 @@ const ATTEMPTS_RANGE: std::ops::RangeInclusive<i32> = 5..=100;
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) name: String,
+    /// Its number, in ack ids and in the journal.
+    pub(crate) tag: u32,
     config: Mutex<api::Subscription>,
     backlog: Mutex<Backlog>,
+    filter: Option<Filter>,
     wake: watch::Sender<()>,
     deleted: AtomicBool,
 }
@@ -47,7 +51,11 @@ impl Subscription {
     /// One of this configuration, which has been through `complete`.
     pub(crate) fn new(config: api::Subscription, tag: u32, boot: u8) -> Self {
         let backlog = Backlog::new(tag, boot, rules(&config));
+        // `complete` refused what does not parse.
+        let filter = Filter::parse(&config.filter).ok().flatten();
         Self {
+            tag,
+            filter,
             name: config.name.clone(),
             config: Mutex::new(config),
             backlog: Mutex::new(backlog),
@@ -100,11 +108,20 @@ impl Subscription {
         Ok(())
     }
 
+    /// Whether its filter lets a message pass.
+    pub(crate) fn wants(&self, wire: &Bytes) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.passes(wire))
+    }
+
     /// Adds published messages.
     pub(crate) fn append(&self, published: i64, messages: &[Message], key: &Bytes) {
         let mut backlog = self.backlog();
         for message in messages {
-            backlog.append(published, message, key);
+            if self.wants(&message.wire) {
+                backlog.append(published, message, key);
+            } else {
+                backlog.counts.filtered += 1;
+            }
         }
         drop(backlog);
         self.wake();
@@ -301,6 +318,7 @@ pub(crate) fn complete(config: &mut api::Subscription) -> Result<(), Status> {
             ));
         }
     }
+    Filter::parse(&config.filter).map_err(status::invalid)?;
     let pushes = config.push_config.as_ref().is_some_and(|push| !push.push_endpoint.is_empty());
     let exports = config.bigquery_config.is_some()
         || config.cloud_storage_config.is_some()

@@ -10,6 +10,8 @@ use tonic::Status;
 use super::api;
 use super::clock::Clock;
 use super::message::Message;
+use super::record::Published;
+use super::snapshot::Snapshot;
 use super::status;
 use super::subscription::Subscription;
 
@@ -21,6 +23,7 @@ pub(crate) struct Topic {
     pub(crate) name: String,
     config: Mutex<api::Topic>,
     subscriptions: Mutex<Vec<Arc<Subscription>>>,
+    snapshots: Mutex<Vec<Arc<Snapshot>>>,
     deleted: AtomicBool,
 }
 
@@ -31,6 +34,7 @@ impl Topic {
             name: config.name.clone(),
             config: Mutex::new(config),
             subscriptions: Mutex::default(),
+            snapshots: Mutex::default(),
             deleted: AtomicBool::new(false),
         }
     }
@@ -50,32 +54,49 @@ impl Topic {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it.
-    pub(crate) fn delete(&self) {
-        self.deleted.store(true, Ordering::Release);
-        self.subscriptions().clear();
+    /// Its snapshots, locked; after `subscriptions`, where both are.
+    pub(crate) fn snapshots(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives messages their ids and hands them to the subscriptions; the first id.
-    pub(crate) fn publish(
+    /// Ends it; its subscriptions are without a topic then.
+    pub(crate) fn delete(&self) -> Vec<Arc<Subscription>> {
+        let mut subscriptions = self.subscriptions();
+        self.deleted.store(true, Ordering::Release);
+        std::mem::take(&mut *subscriptions)
+    }
+
+    /// Gives messages their ids, tells the journal, and hands them to the subscriptions; the first id.
+    pub(crate) fn publish<T>(
         &self,
         messages: Vec<Bytes>,
         key: &Bytes,
         next_id: &AtomicU64,
         clock: &Clock,
-    ) -> Result<u64, Status> {
+        journal: impl FnOnce(Published, Vec<Bytes>) -> T,
+    ) -> Result<(u64, T), Status> {
         let subscriptions = self.subscriptions();
         if self.deleted.load(Ordering::Acquire) {
             return Err(status::not_found(&self.name));
         }
         let first = next_id.fetch_add(messages.len() as u64, Ordering::Relaxed);
         let published = clock.wall();
+        let record = Published {
+            topic: self.name.clone(),
+            first,
+            time: published,
+            lengths: messages.iter().map(|wire| wire.len() as u32).collect(),
+        };
+        let journaled = journal(record, messages.clone());
         let messages: Vec<Message> =
             messages.into_iter().zip(first..).map(|(wire, id)| Message { id, wire }).collect();
         for subscription in subscriptions.iter() {
             subscription.append(published, &messages, key);
         }
-        Ok(first)
+        for snapshot in self.snapshots().iter() {
+            snapshot.append(published, &messages);
+        }
+        Ok((first, journaled))
     }
 }
 

@@ -99,7 +99,9 @@ async fn a_stream_holds_no_more_than_its_limits() {
     by_count.ack(&last).await;
     by_count.nothing().await;
     drop(by_count);
-    let mut by_bytes = world.stream(|first| first.max_outstanding_bytes = 10).await;
+    // A stream that is about to end would still take messages.
+    world.until(|counts| counts.streams == 0).await;
+    let mut by_bytes = world.stream(|first| first.max_outstanding_bytes = 15).await;
     world.publish(&["12345678", "12345678", "12345678"]).await;
     let got = by_bytes.take(2).await;
     by_bytes.nothing().await;

@@ -114,6 +114,17 @@ impl World {
         self.server.counts()
     }
 
+    /// Waits until the counts are so.
+    pub(crate) async fn until(&self, so: impl Fn(&Counts) -> bool) {
+        for _ in 0..2000 {
+            if so(&self.counts()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{:?}", self.counts());
+    }
+
     pub(crate) fn faults(&self, text: &str) {
         self.server.set_faults(text.parse::<Faults>().unwrap());
     }
