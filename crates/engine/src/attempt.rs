@@ -209,6 +209,8 @@ fn wire(
     for (index, ((events, asides), sinks)) in shard_inputs.enumerate() {
         let shard = Shard {
             index,
+            epoch: flowing.epoch,
+            early: Vec::new(),
             gate: Gate::new(settings.gate.clone(), index, settings.shards, store.view())?,
             events,
             asides,
@@ -232,7 +234,8 @@ fn wire(
     for encoded in &last.forwards {
         let forward = Forward::decode(encoded)?;
         let shard = forward.shard(settings.shards);
-        peers[shard].send(Aside::Forward(forward)).map_err(|_| Error::fatal("a shard ended at once"))?;
+        let sent = Aside::Forward { forward, sent_in: last.epoch };
+        peers[shard].send(sent).map_err(|_| Error::fatal("a shard ended at once"))?;
     }
     Ok(Coordinator {
         world: world.clone(),

@@ -75,8 +75,8 @@ pub(crate) struct ShardBatch {
 
 /// Beside the events' way, to a shard.
 pub(crate) enum Aside {
-    /// A message from another shard (or itself).
-    Forward(Forward),
+    /// A message from another shard (or itself), and the epoch in which that one sent it.
+    Forward { forward: Forward, sent_in: Epoch },
     /// The last barrier's state is durable.
     Committed,
 }
