@@ -47,9 +47,15 @@ pub trait Source: Send {
     /// The next records of some partition. Dropping the future loses nothing: what it had gathered comes again.
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>>;
 
-    /// Every record up to these positions is durable: acknowledge. Idempotent; may never come (crash), or come for
-    /// several checkpoints at once.
+    /// Every record up to these positions is durable: acknowledge. Of partitions that are not named nothing new is.
+    /// Idempotent; may never come (crash), or come for several checkpoints at once.
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>>;
+
+    /// Partitions of which everything was delivered that is there now, since the last call and before what the last
+    /// [`next`](Self::next) gave: they hold no watermark back until they give more.
+    fn resting(&mut self) -> Vec<PartitionId> {
+        Vec::new()
+    }
 
     /// What happened to the input since the last call; each notice once.
     fn notices(&mut self) -> Vec<Notice> {

@@ -36,12 +36,15 @@ pub(crate) type Permit = Arc<OwnedSemaphorePermit>;
 /// Intake → decode worker.
 pub(crate) enum Work {
     Batch(RecordBatch, Permit),
+    /// Partitions that were read to their end.
+    Rest(Vec<PartitionId>),
     Barrier(Barrier),
 }
 
 /// Decode worker → dispatch.
 pub(crate) enum Worked {
     Batch(DecodedBatch),
+    Rest(Vec<PartitionId>),
     Barrier(Barrier),
 }
 
@@ -112,6 +115,7 @@ pub(crate) struct Cut {
     pub(crate) epoch: Epoch,
     pub(crate) positions: BTreeMap<PartitionId, Position>,
     pub(crate) watermarks: Vec<(PartitionId, i64)>,
+    pub(crate) watermark_ms: Option<i64>,
     pub(crate) counters: Counters,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_core::Incarnation;
 use millstream_core::dedupe::{GateConfig, Mode};
 use millstream_engine::{Handle, Restart, Settings, start};
 use tokio::time::{sleep, timeout};
@@ -184,6 +185,7 @@ impl Scenario {
             shards: random.pick(&[1, 2, 3, 7]),
             in_flight_bytes_max: 1 << 20,
             watermark_delay_ms: random.pick(&[0, 5000, 30_000]),
+            incarnation: Incarnation(0),
             gate: self.gate.clone(),
             restart: Restart {
                 // Slow calls can outlast many checkpoints; they become fast after a while.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! DIR/state/                     the tree: one keyspace; a key is its space's number (1 byte) and the space's own key,
-//!                                and 0xFF is the checkpoint
+//!                                and 0xFF is the checkpoint, 0xFE a partition's position, 0xFD its highest source time
 //! DIR/savepoints/NAME.savepoint  portable copies
 //! ```
 //!
@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use millstream_core::{Checkpoint, Error, Fut, Result, Space, StateDelta, StateView, Store};
+use millstream_core::{Checkpoint, Error, Fut, PartitionId, Result, Space, StateDelta, StateView, Store};
 
 use crate::absent::Absent;
-use crate::format::{decode_checkpoint, encode_checkpoint};
+use crate::format::{
+    decode_checkpoint, decode_highest, decode_position, encode_checkpoint, encode_highest, encode_position,
+};
 use crate::savepoint;
 
 /// How much memory the store may use.
@@ -40,6 +42,10 @@ impl Default for Options {
 
 /// The checkpoint's key; no space has this number.
 pub(crate) const CHECKPOINT: u8 = 0xFF;
+/// What the keys of partitions' positions begin with.
+const POSITION: u8 = 0xFE;
+/// What the keys of partitions' highest source times begin with.
+const HIGHEST: u8 = 0xFD;
 
 /// The tree takes no longer keys, and panics.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
@@ -135,8 +141,12 @@ impl Tree {
     fn commit(&self, checkpoint: Checkpoint) -> Result<()> {
         let encoded = encode_checkpoint(&checkpoint);
         let StateDelta { writes } = checkpoint.state;
-        let mut rows: Vec<Row> = Vec::with_capacity(writes.len() + 1);
+        let mut rows: Vec<Row> = Vec::with_capacity(writes.len() + 2 * checkpoint.positions.len() + 1);
         rows.extend(writes.into_iter().map(|(space, key, value)| (row_key(space, &key), value)));
+        let positions = checkpoint.positions.iter();
+        rows.extend(positions.map(|(p, at)| (partition_key(POSITION, p), Some(encode_position(at)))));
+        let highest = checkpoint.watermarks.iter();
+        rows.extend(highest.map(|(p, ms)| (partition_key(HIGHEST, p), Some(encode_highest(*ms)))));
         rows.push((vec![CHECKPOINT], Some(encoded)));
         // Sorted rows make both ways cheaper. The sort is stable, so of a key's writes the last one comes first when
         // reversed, and stays.
@@ -185,9 +195,26 @@ impl Tree {
         self.absent.fill(move || rows.prefix([Space::Keys as u8]).map(|entry| entry.key().ok()));
     }
 
-    pub(crate) fn checkpoint_bytes(&self) -> Result<Option<Vec<u8>>> {
+    /// The last checkpoint without its state.
+    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let bytes = self.rows.get([CHECKPOINT]).map_err(|e| storage("cannot read the checkpoint", e))?;
-        Ok(bytes.map(|b| b.to_vec()))
+        let Some(bytes) = bytes else { return Ok(None) };
+        let mut checkpoint = decode_checkpoint(&bytes)?;
+        checkpoint.positions = self.partitions(POSITION, decode_position)?;
+        checkpoint.watermarks = self.partitions(HIGHEST, decode_highest)?;
+        Ok(Some(checkpoint))
+    }
+
+    /// What is written of each partition under a kind of key.
+    fn partitions<T>(&self, kind: u8, decode: impl Fn(&[u8]) -> Result<T>) -> Result<Vec<(PartitionId, T)>> {
+        let read = |entry: fjall::Guard| {
+            let (key, value) = entry.into_inner().map_err(|e| storage("cannot read the checkpoint", e))?;
+            let name = std::str::from_utf8(&key[1..]).map_err(|e| {
+                Error::fatal("the name of a partition in the checkpoint is damaged").with_source(e)
+            })?;
+            Ok((PartitionId::new(name), decode(&value)?))
+        };
+        self.rows.prefix([kind]).map(read).collect()
     }
 
     /// Writes a restored checkpoint's bytes; the last step of a restore.
@@ -205,6 +232,13 @@ pub(crate) fn row_key(space: Space, key: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(key.len() + 1);
     row.push(space as u8);
     row.extend_from_slice(key);
+    row
+}
+
+/// The key of what is written of a partition.
+fn partition_key(kind: u8, partition: &PartitionId) -> Vec<u8> {
+    let mut row = vec![kind];
+    row.extend_from_slice(partition.0.as_bytes());
     row
 }
 
@@ -249,7 +283,7 @@ impl StateView for Tree {
 impl Store for LocalStore {
     fn latest(&mut self) -> Fut<'_, Result<Option<Checkpoint>>> {
         let tree = self.tree.clone();
-        Box::pin(async move { tree.checkpoint_bytes()?.map(|bytes| decode_checkpoint(&bytes)).transpose() })
+        Box::pin(blocking(move || tree.checkpoint()))
     }
 
     fn commit(&mut self, checkpoint: Checkpoint) -> Fut<'_, Result<()>> {

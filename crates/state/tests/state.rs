@@ -181,3 +181,34 @@ async fn a_key_that_is_there_is_found_while_absent_ones_are_learnt() {
     drop((store, view));
     open(dir.path());
 }
+
+/// Every checkpoint wrote the positions of all files over, also of those that rest: with thousands of files and a checkpoint a
+/// second, megabytes a second for nothing. It names those that moved now, and the store keeps the others, in savepoints too.
+#[tokio::test]
+async fn a_checkpoint_writes_the_partitions_that_moved() {
+    let at = |p: &str, n: u8| (PartitionId::new(p), Position(vec![n]));
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut store = open(from.path());
+    let first = Checkpoint {
+        positions: vec![at("a", 1), at("b", 1), at("c", 1)],
+        watermarks: vec![(PartitionId::new("a"), 10), (PartitionId::new("b"), -20)],
+        watermark_ms: Some(-20),
+        ..checkpoint(1, &[])
+    };
+    store.commit(first).await.unwrap();
+    let second = Checkpoint {
+        positions: vec![at("b", 2)],
+        watermarks: vec![(PartitionId::new("b"), 30)],
+        watermark_ms: Some(10),
+        ..checkpoint(2, &[])
+    };
+    store.commit(second).await.unwrap();
+    let path = store.savepoint("s").await.unwrap();
+    LocalStore::restore(to.path(), &path, Options::default()).unwrap();
+    for mut store in [store, open(to.path())] {
+        let last = store.latest().await.unwrap().unwrap();
+        assert_eq!(last.positions, [at("a", 1), at("b", 2), at("c", 1)]);
+        assert_eq!(last.watermarks, [(PartitionId::new("a"), 10), (PartitionId::new("b"), 30)]);
+        assert_eq!(last.watermark_ms, Some(10));
+    }
+}

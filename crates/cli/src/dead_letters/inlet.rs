@@ -77,12 +77,26 @@ pub(crate) struct Inlet {
     /// Where the next letter of a stage is probably found: after this number, at this byte.
     ahead: BTreeMap<Stage, (u64, u64)>,
     notices: Vec<Notice>,
+    /// Replayed as of the last checkpoint.
+    durable: BTreeMap<Stage, Ranges>,
+    /// Partitions of letters that were given; they rest when there are no more.
+    giving: BTreeSet<PartitionId>,
+    resting: Vec<PartitionId>,
 }
 
 impl Inlet {
     /// The opening beside `inner`.
     pub(crate) fn new(inner: Option<Box<dyn Source>>, desk: std::sync::Arc<Desk>) -> Self {
-        Self { inner, desk, replayed: BTreeMap::new(), ahead: BTreeMap::new(), notices: Vec::new() }
+        Self {
+            inner,
+            desk,
+            replayed: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            notices: Vec::new(),
+            durable: BTreeMap::new(),
+            giving: BTreeSet::new(),
+            resting: Vec::new(),
+        }
     }
 
     /// The next letters that were asked for; `None` if there are none.
@@ -203,6 +217,7 @@ impl Source for Inlet {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
             self.desk.settle(&replayed)?;
+            self.durable.clone_from(&replayed);
             self.replayed = replayed;
             match &mut self.inner {
                 Some(inner) => inner.open(&others).await,
@@ -214,8 +229,10 @@ impl Source for Inlet {
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
         Box::pin(async move {
             if let Some(batch) = self.replay(budget)? {
+                self.giving.insert(batch.partition.clone());
                 return Ok(Next::Batch(batch));
             }
+            self.resting.extend(std::mem::take(&mut self.giving));
             match &mut self.inner {
                 Some(inner) => inner.next(budget).await,
                 None => Ok(Next::End),
@@ -226,12 +243,21 @@ impl Source for Inlet {
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
-            self.desk.settle(&replayed)?;
+            self.durable.extend(replayed);
+            self.desk.settle(&self.durable)?;
             match &mut self.inner {
                 Some(inner) => inner.release(&others).await,
                 None => Ok(()),
             }
         })
+    }
+
+    fn resting(&mut self) -> Vec<PartitionId> {
+        let mut resting = std::mem::take(&mut self.resting);
+        if let Some(inner) = &mut self.inner {
+            resting.extend(inner.resting());
+        }
+        resting
     }
 
     fn notices(&mut self) -> Vec<Notice> {
@@ -240,5 +266,37 @@ impl Source for Inlet {
             notices.extend(inner.notices());
         }
         notices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn now(mut work: Fut<'_, Result<()>>) {
+        let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("nothing is waited for")
+        };
+        done.unwrap();
+    }
+
+    /// A release names the partitions that moved, and the ledger lists the letters of all.
+    #[test]
+    fn a_release_of_one_stage_leaves_the_ledger_of_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = Arc::new(Desk::new(folder.path()));
+        let at = |stage: Stage, number| {
+            let mut ranges = Ranges::default();
+            ranges.insert(number);
+            (PartitionId::new(&format!("{PREFIX}{}", stage.name())), Position(ranges.encode()))
+        };
+        let mut inlet = Inlet::new(None, desk);
+        now(inlet.open(&[at(STAGES[0], 7)]));
+        now(inlet.release(&[at(STAGES[1], 9)]));
+        let ledger = replayed(folder.path());
+        assert!(ledger[STAGES[0].name()].contains(7) && ledger[STAGES[1].name()].contains(9));
     }
 }

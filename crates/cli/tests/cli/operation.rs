@@ -164,3 +164,38 @@ fn a_cancelled_run_says_so() {
     assert_eq!(ended.code, 1);
     assert!(ended.err.contains("cancelled; the next run goes on from epoch"), "{}", ended.err);
 }
+
+/// An incarnation that was lowered again, or left out of a copy of the config, was taken as it was: all that came was older
+/// than what was there, and was superseded without a word.
+#[test]
+fn a_lower_incarnation_is_refused() {
+    let place = shop(false);
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    place.write("p.yaml", format!("{config}incarnation: 2\n"));
+    place.run(&["run", "p.yaml"]).ok();
+    place.write("p.yaml", format!("{config}incarnation: 1\n"));
+    let refused = place.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("the config says `incarnation: 1`"), "{}", refused.err);
+    assert!(refused.err.contains("Set `incarnation: 2`"), "{}", refused.err);
+    place.write("p.yaml", format!("{config}incarnation: 3\n"));
+    place.run(&["run", "p.yaml"]).ok();
+}
+
+/// The watermark that is shown was the lowest of all files that were ever read: one old file held it back for good. When
+/// everything is read nothing is outstanding, so it stands its delay behind the newest event; a run that finds nothing new
+/// shows it where it was.
+#[test]
+fn an_old_file_does_not_hold_the_watermark_back() {
+    let place = Workplace::new(
+        "source: { type: files, path: '*.jsonl', lines: record }\nsinks: [{ type: discard }]\nthreads: 3\n",
+    );
+    for events in ["shop.plain.jsonl", "inflight.plain.jsonl", "toast.plain.jsonl"] {
+        place.write(events, std::fs::read(corpus(events)).unwrap());
+    }
+    let first = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    let watermark = first["watermark_ms"].as_i64().unwrap();
+    assert_eq!(watermark, first["newest_ms"].as_i64().unwrap() - 30_000);
+    let second = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!((second["watermark_ms"].as_i64(), &second["checkpoints"]), (Some(watermark), &1.into()));
+}
