@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! DIR/state/                     the tree: one keyspace; a key is its space's number (1 byte) and the space's own key,
-//!                                and 0xFF is the checkpoint, 0xFE a partition's position, 0xFD its highest source time
+//!                                and 0xFF is the checkpoint, 0xFE a partition's position, 0xFD its highest source time,
+//!                                0xFC says that it was restored and that nothing was committed since
 //! DIR/savepoints/NAME.savepoint  portable copies
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -47,6 +49,9 @@ const POSITION: u8 = 0xFE;
 /// What the keys of partitions' highest source times begin with.
 const HIGHEST: u8 = 0xFD;
 
+/// The key of the mark that a restore leaves until the first commit.
+pub(crate) const RESTORED: u8 = 0xFC;
+
 /// The tree takes no longer keys, and panics.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
@@ -69,6 +74,8 @@ impl std::fmt::Debug for LocalStore {
 pub(crate) struct Tree {
     pub(crate) db: Database,
     pub(crate) rows: Keyspace,
+    /// The mark of a restore may be there.
+    restored: AtomicBool,
     absent: Arc<Absent>,
 }
 
@@ -92,11 +99,12 @@ impl LocalStore {
     }
 
     /// Makes a store in `directory` from a savepoint: a path, or a name under the directory's own `savepoints`. The
-    /// directory must not hold a store yet; after a crash in the middle it does not.
+    /// directory must not hold a store yet, but for one that was restored and never committed since: a run whose sinks
+    /// could not follow the savepoint can be tried again. After a crash in the middle there is none.
     pub fn restore(directory: &Path, savepoint: &str, options: Options) -> Result<()> {
         let file = savepoint::find(directory, savepoint)?;
         let state = directory.join("state");
-        if state.exists() {
+        if state.exists() && !Tree::open(&state, options)?.is_only_restored()? {
             return Err(Error::fatal(format!(
                 "{} already holds a checkpoint: move it away to start from savepoint {savepoint}",
                 directory.display()
@@ -109,6 +117,9 @@ impl LocalStore {
         let tree = Tree::open(&half, options)?;
         savepoint::read(&file, &tree)?;
         drop(tree);
+        if state.exists() {
+            std::fs::remove_dir_all(&state).map_err(|e| io("cannot remove", &state, e))?;
+        }
         std::fs::rename(&half, &state).map_err(|e| io("cannot rename", &half, e))
     }
 }
@@ -135,7 +146,12 @@ impl Tree {
             .keyspace("rows", || keyspace_options(options))
             .map_err(|e| storage("cannot open the tree", e))?;
         let is_empty = rows.is_empty().map_err(|e| storage("cannot read the tree", e))?;
-        Ok(Self { db, rows, absent: Arc::new(Absent::new(is_empty)) })
+        Ok(Self { db, rows, restored: AtomicBool::new(true), absent: Arc::new(Absent::new(is_empty)) })
+    }
+
+    /// Whether a savepoint was restored here and nothing was committed since.
+    fn is_only_restored(&self) -> Result<bool> {
+        self.rows.contains_key([RESTORED]).map_err(|e| storage("cannot read the tree", e))
     }
 
     fn commit(&self, checkpoint: Checkpoint) -> Result<()> {
@@ -148,6 +164,9 @@ impl Tree {
         let highest = checkpoint.watermarks.iter();
         rows.extend(highest.map(|(p, ms)| (partition_key(HIGHEST, p), Some(encode_highest(*ms)))));
         rows.push((vec![CHECKPOINT], Some(encoded)));
+        if self.restored.load(Ordering::Relaxed) && self.is_only_restored()? {
+            rows.push((vec![RESTORED], None));
+        }
         // Sorted rows make both ways cheaper. The sort is stable, so of a key's writes the last one comes first when
         // reversed, and stays.
         rows.reverse();
@@ -163,7 +182,9 @@ impl Tree {
         let _announced = self.absent.announce(keys.iter().map(|(key, _)| &key[..]));
         let written =
             if rows.len() < TABLE_ROWS_MIN { self.commit_batch(rows) } else { self.commit_table(rows) };
-        written.map_err(|e| storage("cannot write the checkpoint", e))
+        written.map_err(|e| storage("cannot write the checkpoint", e))?;
+        self.restored.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     fn commit_batch(&self, rows: Vec<Row>) -> fjall::Result<()> {
@@ -219,7 +240,7 @@ impl Tree {
 
     /// Writes a restored checkpoint's bytes; the last step of a restore.
     pub(crate) fn put_checkpoint(&self, bytes: &[u8]) -> Result<()> {
-        self.commit_batch(vec![(vec![CHECKPOINT], Some(bytes.to_vec()))])
+        self.commit_batch(vec![(vec![RESTORED], Some(Vec::new())), (vec![CHECKPOINT], Some(bytes.to_vec()))])
             .map_err(|e| storage("cannot write the restored checkpoint", e))
     }
 }

@@ -73,6 +73,8 @@ async fn a_savepoint_restores_elsewhere_and_only_whole() {
     };
     restored.view().scan(Space::Keys, b"key", &mut count).unwrap();
     assert_eq!(seen, keys.len());
+    restored.commit(checkpoint(2, &[])).await.unwrap();
+    drop(restored);
     let again = LocalStore::restore(to.path(), &path, Options::default()).unwrap_err().to_string();
     assert!(again.contains("already holds a checkpoint"), "{again}");
 
@@ -211,4 +213,31 @@ async fn a_checkpoint_writes_the_partitions_that_moved() {
         assert_eq!(last.watermarks, [(PartitionId::new("a"), 10), (PartitionId::new("b"), 30)]);
         assert_eq!(last.watermark_ms, Some(10));
     }
+}
+
+/// A run from a savepoint that failed before its first checkpoint, since a sink could not go back so far, left the restored
+/// state behind, and every further try was refused for it.
+#[tokio::test]
+async fn a_restore_that_nothing_followed_can_be_tried_again() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut store = open(from.path());
+    let mut paths = Vec::new();
+    for epoch in 1..=2 {
+        store.commit(checkpoint(epoch, &[(Space::Keys, "k", Some(&epoch.to_string()))])).await.unwrap();
+        paths.push(store.savepoint(&format!("s{epoch}")).await.unwrap());
+    }
+    let restore = |path: &str| LocalStore::restore(to.path(), path, Options::default());
+    restore(&paths[1]).unwrap();
+    restore(&paths[1]).unwrap();
+    assert!(restore("nowhere").is_err(), "a savepoint that is not there takes nothing away");
+    restore(&paths[0]).unwrap();
+    let mut restored = open(to.path());
+    assert!(restore(&paths[0]).unwrap_err().to_string().contains("in use"), "a pipeline runs on it");
+    assert_eq!(restored.latest().await.unwrap().unwrap().epoch, Epoch(1));
+    let copy = restored.savepoint("copy").await.unwrap();
+    restored.commit(checkpoint(2, &[])).await.unwrap();
+    drop(restored);
+    assert!(restore(&paths[0]).unwrap_err().to_string().contains("already holds a checkpoint"));
+    let whole = |path: &str| std::fs::read(path).unwrap();
+    assert_eq!(whole(&copy), whole(&paths[0]), "the mark of a restore is no part of a savepoint");
 }
