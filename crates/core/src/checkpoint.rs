@@ -24,7 +24,7 @@ pub struct CommitToken(pub Vec<u8>);
 /// A sink's last token and the last epoch that the sink is known to have committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkMark {
-    /// The sink's name in the config's order, e.g. `0-duckdb`.
+    /// The sink's name in the config, e.g. `duckdb`.
     pub sink: String,
     /// The epoch that `token` belongs to.
     pub epoch: Epoch,

@@ -7,8 +7,8 @@ fn shop(follow: bool) -> Workplace {
         "source: {{ type: files, path: in.jsonl, lines: record, follow: {follow}, poll_interval: 50ms }}
 checkpoint: {{ interval: 100ms }}
 sinks:
-  - {{ type: duckdb, path: o.duckdb, layout: append }}
-  - {{ type: duckdb, path: o.duckdb, layout: replica }}
+  - {{ type: duckdb, name: history, path: o.duckdb, layout: append }}
+  - {{ type: duckdb, name: replica, path: o.duckdb, layout: replica }}
 "
     ));
     place.write("in.jsonl", std::fs::read(corpus("shop.plain.jsonl")).unwrap());
@@ -133,7 +133,7 @@ fn without_dedupe_the_latest_view_still_has_each_row_once() {
     assert_eq!(rows, keys);
 }
 
-/// Two pipelines with one file and the default names of sinks: the second one had no checkpoint, took the first one's rows for
+/// Two pipelines with one file and one name of their sinks: the second one had no checkpoint, took the first one's rows for
 /// rows of its own that no checkpoint names, and removed them.
 #[test]
 fn a_second_pipeline_does_not_take_the_tables_of_the_first() {
@@ -141,7 +141,7 @@ fn a_second_pipeline_does_not_take_the_tables_of_the_first() {
     place.run(&["run", "p.yaml"]).ok();
     place.write(
         "other.yaml",
-        "source: { type: files, path: in.jsonl, lines: record }\nsinks:\n  - { type: duckdb, path: o.duckdb }\n",
+        "source: { type: files, path: in.jsonl, lines: record }\nsinks:\n  - { type: duckdb, name: history, path: o.duckdb }\n",
     );
     let refused = place.run(&["run", "other.yaml"]);
     assert_eq!(refused.code, 1);
@@ -198,4 +198,51 @@ fn an_old_file_does_not_hold_the_watermark_back() {
     assert_eq!(watermark, first["newest_ms"].as_i64().unwrap() - 30_000);
     let second = place.run(&["run", "p.yaml", "--json"]).ok().json();
     assert_eq!((second["watermark_ms"].as_i64(), &second["checkpoints"]), (Some(watermark), &1.into()));
+}
+
+/// A run from a savepoint that failed at a sink left the restored state behind, and the next try was refused because of it.
+#[test]
+fn a_start_from_a_savepoint_that_failed_can_be_tried_again() {
+    let place = shop(false);
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    place.write("p.yaml", config + "restart: { attempts: 0 }\n");
+    place.run(&["run", "p.yaml"]).ok();
+    place.run(&["savepoint", "p.yaml", "first"]).ok();
+    std::fs::remove_dir_all(place.path(".millstream/p/state")).unwrap();
+    std::fs::rename(place.path("o.duckdb"), place.path("away.duckdb")).unwrap();
+    place.write("o.duckdb", "no database".repeat(1000));
+    for _ in 0..2 {
+        let failed = place.run(&["run", "p.yaml", "--from", "first"]);
+        assert_eq!(failed.code, 1);
+        assert!(failed.err.contains("o.duckdb"), "{}", failed.err);
+        assert!(!failed.err.contains("already holds"), "{}", failed.err);
+    }
+    std::fs::rename(place.path("away.duckdb"), place.path("o.duckdb")).unwrap();
+    place.write("in.jsonl", std::fs::read_to_string(corpus("shop.plain.jsonl")).unwrap().repeat(2));
+    let done = place.run(&["run", "p.yaml", "--json", "--from", "first"]).ok().json();
+    assert_eq!((&done["records_in"], &done["counters"]["records"]), (&137.into(), &274.into()));
+    let refused = place.run(&["run", "p.yaml", "--from", "first"]);
+    assert_eq!(refused.code, 1, "checkpoints followed: nothing is thrown away");
+}
+
+/// A sink's default name told its place in the list, so that sinks which were listed in another order were other sinks: with new
+/// tables, or refused for those that were there.
+#[test]
+fn sinks_may_be_listed_in_another_order() {
+    let place = shop(false);
+    place.run(&["run", "p.yaml"]).ok();
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    let (head, sinks) = config.split_once("sinks:\n").unwrap();
+    let mut sinks: Vec<&str> = sinks.lines().collect();
+    sinks.reverse();
+    place.write("p.yaml", format!("{head}sinks:\n  - {{ type: discard }}\n{}\n", sinks.join("\n")));
+    let second = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(second["records_in"], 0);
+    let named: Vec<_> = second["counters"]["sinks"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(named, ["discard", "history", "replica"]);
+    place.write("p.yaml", config.replace("name: history, ", ""));
+    let refused = place.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("several sinks of type `duckdb`"), "{}", refused.err);
+    assert!(refused.err.contains("p.yaml:4:5"), "{}", refused.err);
 }
