@@ -302,6 +302,8 @@ impl DuckSink {
             &self.session.connection,
             last,
         )?);
+        let Session { config, catalog, connection, .. } = &self.session;
+        self.notices.extend(recovery::drop_marked(config, catalog, connection)?);
         self.load_tables()
     }
 }

@@ -128,7 +128,8 @@ pub(crate) struct DecodeConfig {
     pub(crate) unavailable_value_placeholder: Option<String>,
     /// `hstore.handling.mode` of the connector.
     pub(crate) hstore_handling_mode: Option<HstoreMode>,
-    /// What becomes of dates and times outside the years 1 to 9999, and of infinite ones. `null` by default.
+    /// What becomes of dates and times outside the years 1 to 9999, and of infinite ones, in rows and in `ts_ms`. `null` by
+    /// default.
     pub(crate) out_of_range: Option<OutOfRange>,
     /// What becomes of decimals that are NaN or infinite. `null` by default.
     pub(crate) not_finite: Option<NotFinite>,

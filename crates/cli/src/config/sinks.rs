@@ -49,7 +49,7 @@ pub(crate) struct DuckdbConfig {
     /// The shape in which events land. `append` by default.
     #[serde(default)]
     pub(crate) layout: Layout,
-    /// What a replica does with deleted rows. `hard` by default.
+    /// What a replica does with deleted rows. `hard` by default, which also removes rows that `soft` kept before.
     pub(crate) delete: Option<DeleteMode>,
     /// What becomes of a value whose type the column cannot take and widening cannot help. `new-column` by default.
     pub(crate) on_type_change: Option<OnTypeChange>,
