@@ -246,3 +246,13 @@ fn sinks_may_be_listed_in_another_order() {
     assert!(refused.err.contains("several sinks of type `duckdb`"), "{}", refused.err);
     assert!(refused.err.contains("p.yaml:4:5"), "{}", refused.err);
 }
+
+/// What a file source noticed was logged by the source and once more by the engine.
+#[test]
+fn a_notice_is_logged_once() {
+    let place = Workplace::new("source: { type: files, path: in.jsonl.gz }\nsinks: [{ type: discard }]\n");
+    // The start of a gzip member, and nothing of it.
+    place.write("in.jsonl.gz", [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b]);
+    let ended = place.run(&["run", "p.yaml"]).ok();
+    assert_eq!(ended.err.matches("the gzip data cannot be read behind byte 0").count(), 1, "{}", ended.err);
+}

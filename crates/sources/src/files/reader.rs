@@ -67,8 +67,8 @@ impl FileSource {
         })
     }
 
+    /// For the engine to count and show.
     pub(super) fn notice(&mut self, code: &'static str, text: String) {
-        tracing::warn!(code, "{text}");
         self.notices.push(Notice { code, text });
     }
 
