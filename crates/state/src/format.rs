@@ -19,14 +19,14 @@
 
 use std::collections::BTreeMap;
 
+use millstream_core::bytes::{put_bytes, put_signed, put_varint};
 use millstream_core::checkpoint::SinkMark;
 use millstream_core::counters::SinkCounters;
-use millstream_core::key::put_varint;
 use millstream_core::{
     Checkpoint, CommitToken, Counters, Epoch, Error, Incarnation, Position, Result, TableCounters,
 };
 
-use crate::bytes::{Fields, put_bytes, put_signed};
+use crate::fields::Fields;
 
 /// The format that this version writes, and the only one it reads.
 const FORMAT: u8 = 2;

@@ -15,10 +15,9 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use fjall::Readable;
-use millstream_core::key::{put_varint, take_varint};
+use millstream_core::bytes::{put_bytes, put_varint, take_varint};
 use millstream_core::{Error, Result};
 
-use crate::bytes::put_bytes;
 use crate::local::{CHECKPOINT, RESTORED, Tree, io, storage};
 
 const MAGIC: &[u8; 7] = b"MLSSAVE";
