@@ -256,3 +256,51 @@ fn a_notice_is_logged_once() {
     let ended = place.run(&["run", "p.yaml"]).ok();
     assert_eq!(ended.err.matches("the gzip data cannot be read behind byte 0").count(), 1, "{}", ended.err);
 }
+
+/// A change event of table `public.t` with its schema, whose key column is of this type.
+fn typed(ty: &str, id: &str, op: &str, lsn: u32, v: &str) -> String {
+    let row = format!(
+        r#""type":"struct","optional":true,"name":"V","fields":[{{"field":"id","type":"{ty}"}},{{"field":"v","type":"string"}}]"#
+    );
+    let schema = format!(
+        r#"{{"type":"struct","name":"E","fields":[{{"field":"before",{row}}},{{"field":"after",{row}}}]}}"#
+    );
+    let row = format!(r#"{{"id":{id},"v":"{v}"}}"#);
+    let (before, after) = if op == "d" { (&*row, "null") } else { ("null", &*row) };
+    let source = format!(
+        r#"{{"connector":"postgresql","ts_ms":{lsn},"db":"d","schema":"public","table":"t","lsn":{lsn},"sequence":"[\"{lsn}\",\"{lsn}\"]"}}"#
+    );
+    format!(
+        r#"{{"schema":{schema},"payload":{{"before":{before},"after":{after},"source":{source},"op":"{op}","ts_ms":{lsn}}}}}"#
+    ) + "\n"
+}
+
+/// After a key column's type had changed, `explain` failed on the table: it asked for two columns of one name.
+#[test]
+fn a_key_that_became_text_is_one_row_everywhere() {
+    let place = Workplace::new(
+        "source: { type: files, path: in.jsonl }\ntables: { public.t: { key: [id] } }\nsinks:
+  - { type: duckdb, name: history, path: o.duckdb }
+  - { type: duckdb, name: replica, path: o.duckdb, layout: replica }
+",
+    );
+    let events = [
+        typed("int64", "1", "c", 10, "a"),
+        typed("int64", "2", "c", 20, "b"),
+        typed("int64", "3", "c", 30, "c"),
+        typed("string", "\"1\"", "u", 40, "A"),
+        typed("string", "\"2\"", "d", 50, ""),
+        typed("string", "\"x\"", "c", 60, "d"),
+    ];
+    place.write("in.jsonl", events.concat());
+    place.run(&["run", "p.yaml"]).ok();
+    for from in ["t_latest", "t"] {
+        let sql = format!("SELECT coalesce(id__string, id::VARCHAR) AS key, v FROM {from} ORDER BY 1");
+        let rows = place.run(&["query", "p.yaml", &sql, "--csv"]).ok().out;
+        assert_eq!(rows, "key,v\r\n1,A\r\n3,c\r\nx,d\r\n", "{from}");
+    }
+    let explained = place.run(&["explain", "p.yaml", "public.t", "1", "--json"]).ok().json();
+    let events = explained["histories"][0]["events"].as_array().unwrap_or_else(|| panic!("{explained}"));
+    assert_eq!(events.len(), 2, "{explained}");
+    assert_eq!(events[1]["row"]["id__string"], "1", "{explained}");
+}
