@@ -16,6 +16,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -54,6 +55,11 @@ pub(crate) const RESTORED: u8 = 0xFC;
 
 /// The tree takes no longer keys, and panics.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+/// A command that looks at a pipeline which does not run holds the lock for moments, maybe those in which it is started; one that
+/// runs holds it for good. So a lock is waited for, for a second.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// From this many rows an epoch is written as a table of its own; below, tables would be too small to pay.
 const TABLE_ROWS_MIN: usize = 100_000;
@@ -127,13 +133,23 @@ impl LocalStore {
 impl Tree {
     fn open(path: &Path, options: Options) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|e| io("cannot create", path, e))?;
-        let opened = Database::builder(path)
-            .cache_size(options.cache_bytes)
-            // With more, idle workers pass each other compaction messages without pause.
-            .worker_threads(1)
-            .max_journaling_size(JOURNAL_BYTES)
-            .manual_journal_persist(true)
-            .open();
+        let open = || {
+            Database::builder(path)
+                .cache_size(options.cache_bytes)
+                // With more, idle workers pass each other compaction messages without pause.
+                .worker_threads(1)
+                .max_journaling_size(JOURNAL_BYTES)
+                .manual_journal_persist(true)
+                .open()
+        };
+        let mut opened = open();
+        for _ in 0..LOCK_TRIES {
+            if !matches!(opened, Err(fjall::Error::Locked)) {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            opened = open();
+        }
         let db = opened.map_err(|e| match e {
             fjall::Error::Locked => Error::transient(format!(
                 "the checkpoint directory {} is in use by another process: end that pipeline first, or give this one a \

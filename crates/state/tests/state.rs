@@ -241,3 +241,21 @@ async fn a_restore_that_nothing_followed_can_be_tried_again() {
     let whole = |path: &str| std::fs::read(path).unwrap();
     assert_eq!(whole(&copy), whole(&paths[0]), "the mark of a restore is no part of a savepoint");
 }
+
+/// `status` opens the store of a pipeline that does not answer yet. In the moment of its start it made that fail, and a pipeline
+/// without restarts ended there.
+#[test]
+fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = open(dir.path());
+    let (opened, wait) = std::sync::mpsc::channel();
+    let path = dir.path().to_owned();
+    let second = std::thread::spawn(move || {
+        opened.send(()).unwrap();
+        LocalStore::open(&path, Options::default()).map(drop)
+    });
+    wait.recv().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    drop(held);
+    second.join().unwrap().unwrap();
+}
