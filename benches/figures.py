@@ -209,8 +209,8 @@ def duckdb(name, sinks, cpu_goal, rate_goal):
         at_least(f"{name}: rate", rate(runs, truth), rate_goal, "events/s", note=f"load {load():.1f}")
 
 
-APPEND = {"type": "duckdb", "path": "bench.duckdb", "layout": "append"}
-REPLICA = {"type": "duckdb", "path": "bench.duckdb", "layout": "replica"}
+APPEND = {"type": "duckdb", "name": "history", "path": "bench.duckdb", "layout": "append"}
+REPLICA = {"type": "duckdb", "name": "replica", "path": "bench.duckdb", "layout": "replica"}
 
 
 def append():

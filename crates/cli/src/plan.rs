@@ -299,20 +299,17 @@ impl Checker<'_> {
         }
         let mut sinks: Vec<SinkPlan> = Vec::new();
         for (index, sink) in config.sinks.iter().enumerate() {
-            let (name, kind) = match sink {
+            let kind = match sink {
                 SinkConfig::Duckdb(duckdb) => {
-                    let kind = SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline));
-                    (duckdb.name.clone().unwrap_or_else(|| format!("{index}-duckdb")), kind)
+                    SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline))
                 }
                 SinkConfig::Pubsub(topic) => {
                     // Of a name that makes no sense the plan is never used.
-                    let kind = self.pubsub_sink(index, topic).map_or(SinkKind::Discard, SinkKind::Pubsub);
-                    (topic.name.clone().unwrap_or_else(|| format!("{index}-pubsub")), kind)
+                    self.pubsub_sink(index, topic).map_or(SinkKind::Discard, SinkKind::Pubsub)
                 }
-                SinkConfig::Discard(discard) => {
-                    (discard.name.clone().unwrap_or_else(|| format!("{index}-discard")), SinkKind::Discard)
-                }
+                SinkConfig::Discard(_) => SinkKind::Discard,
             };
+            let name = self.sink_name(index, &config.sinks);
             if sinks.iter().any(|s| s.name == name) {
                 let message = format!("two sinks are called `{name}`");
                 self.problem(
@@ -332,6 +329,25 @@ impl Checker<'_> {
             sinks.push(SinkPlan { name, kind });
         }
         sinks
+    }
+
+    /// A name that does not change when sinks are listed in another order or some come or go beside.
+    fn sink_name(&mut self, index: usize, sinks: &[SinkConfig]) -> String {
+        let sink = &sinks[index];
+        if let Some(name) = sink.name() {
+            return name.to_owned();
+        }
+        let of_type = sink.type_name();
+        if sinks.iter().filter(|other| other.type_name() == of_type).count() > 1 {
+            let help = format!(
+                "for example: {{ type: {of_type}, name: history, … }}; checkpoints and tables know a sink by it"
+            );
+            let message = format!("there are several sinks of type `{of_type}`, so this one needs a `name`");
+            self.problem(&["sinks".into(), index.into()], message, help);
+            // Nobody's name.
+            return format!("sinks[{index}]");
+        }
+        of_type.to_owned()
     }
 
     fn duckdb(
@@ -468,7 +484,7 @@ mod tests {
         assert_eq!(plan.pipeline, "shop_orders");
         assert_eq!(plan.checkpoint.directory, dir.path().join(".millstream/shop_orders"));
         assert_eq!(plan.dead_letters, dir.path().join(".millstream/shop_orders/dead-letters"));
-        assert_eq!(plan.sinks[0].name, "0-duckdb");
+        assert_eq!(plan.sinks[0].name, "duckdb");
         let SourcePlan::Files(files) = &plan.source else { panic!("not files") };
         assert_eq!(files.paths, [dir.path().join("in.jsonl").to_string_lossy()]);
     }
@@ -555,8 +571,8 @@ dedupe: latest
 checkpoint: { interval: 10s, timeout: 1s }
 sinks:
   - { type: duckdb, path: out.duckdb, delete: soft }
-  - { type: duckdb, path: out.duckdb, name: 0-duckdb, table_name: '{tabel}', dataset: Temp, memory: 1MiB }
-  - { type: duckdb, path: out.duckdb }
+  - { type: duckdb, path: out.duckdb, name: duckdb, table_name: '{tabel}', dataset: Temp, memory: 1MiB }
+  - { type: duckdb, path: out.duckdb, name: duckdb }
 shards: 0
 incarnation: 40000
 "

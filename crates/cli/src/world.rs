@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use millstream_core::dedupe::{GateConfig, Mode};
-use millstream_core::{DeadLetters, Decoder, Result, Sink, Source, StateView, Store};
+use millstream_core::{DeadLetters, Decoder, Incarnation, Result, Sink, Source, StateView, Store};
 use millstream_engine::{Clock, Restart, Settings, SystemClock, World};
 use millstream_state::LocalStore;
 
@@ -130,6 +130,7 @@ pub(crate) fn settings(plan: &Plan, idle: Option<std::time::Duration>) -> Settin
         shards: plan.shards,
         in_flight_bytes_max: IN_FLIGHT_BYTES_MAX,
         watermark_delay_ms: plan.watermark_delay.as_millis() as i64,
+        incarnation: Incarnation(plan.incarnation),
         gate: Arc::new(gate),
         restart: Restart {
             attempts: plan.restart.attempts,

@@ -18,6 +18,7 @@
 
 use std::fmt;
 
+use crate::bytes::{put_bytes, put_signed, put_varint, take_bytes, take_signed, take_varint};
 use crate::row::{Row, RowBuilder};
 use crate::value::Value;
 
@@ -104,8 +105,7 @@ fn put(out: &mut Vec<u8>, value: Value<'_>) {
         Value::Text(v) | Value::Json(v) => put_text(out, 4, v),
         Value::Bytes(v) => {
             out.push(5);
-            put_varint(out, v.len() as u64);
-            out.extend_from_slice(v);
+            put_bytes(out, v);
         }
         Value::Date(v) => put_int(out, 6, v.into()),
         Value::Time(v) => put_int(out, 7, v),
@@ -123,39 +123,12 @@ fn put(out: &mut Vec<u8>, value: Value<'_>) {
 
 fn put_int(out: &mut Vec<u8>, tag: u8, v: i64) {
     out.push(tag);
-    put_varint(out, ((v << 1) ^ (v >> 63)) as u64);
+    put_signed(out, v);
 }
 
 fn put_text(out: &mut Vec<u8>, tag: u8, v: &str) {
     out.push(tag);
-    put_varint(out, v.len() as u64);
-    out.extend_from_slice(v.as_bytes());
-}
-
-/// Appends `v` as a LEB128 varint.
-pub fn put_varint(out: &mut Vec<u8>, mut v: u64) {
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
-    }
-    out.push(v as u8);
-}
-
-/// Takes a LEB128 varint off the front of `bytes`; `None` if cut or longer than 64 bits.
-pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut v = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        if shift == 63 && byte > 1 {
-            return None;
-        }
-        v |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(v);
-        }
-    }
-    None
+    put_bytes(out, v.as_bytes());
 }
 
 fn take(bytes: &mut &[u8], row: &mut RowBuilder, depth: u32) -> Option<()> {
@@ -169,8 +142,7 @@ fn take(bytes: &mut &[u8], row: &mut RowBuilder, depth: u32) -> Option<()> {
             row.push(Value::Bool(b != 0));
         }
         2 | 6..=9 => {
-            let raw = take_varint(bytes)?;
-            let v = (raw >> 1) as i64 ^ -((raw & 1) as i64);
+            let v = take_signed(bytes)?;
             row.push(match tag {
                 2 => Value::Int(v),
                 6 => Value::Date(i32::try_from(v).ok()?),
@@ -180,9 +152,7 @@ fn take(bytes: &mut &[u8], row: &mut RowBuilder, depth: u32) -> Option<()> {
             });
         }
         3..=5 => {
-            let len = usize::try_from(take_varint(bytes)?).ok()?;
-            let (head, rest) = bytes.split_at_checked(len)?;
-            *bytes = rest;
+            let head = take_bytes(bytes)?;
             row.push(match tag {
                 3 => Value::Digits(std::str::from_utf8(head).ok()?),
                 4 => Value::Text(std::str::from_utf8(head).ok()?),

@@ -7,6 +7,7 @@
 //!
 //! and an [`checkpoint::Checkpoint`] is what makes one stretch of that way durable.
 
+pub mod bytes;
 pub mod checkpoint;
 pub mod counters;
 pub mod dead;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::bytes::fnv1a;
+
 /// Names one independently positioned part of a source: a file's identity, a subscription. Stable across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionId(pub Arc<str>);
@@ -15,7 +17,7 @@ impl PartitionId {
 
     /// A stable 64-bit hash of the name (FNV-1a), the `partition` of [`crate::event::Origin`].
     pub fn stable_hash(&self) -> u64 {
-        self.0.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+        fnv1a(self.0.as_bytes())
     }
 }
 

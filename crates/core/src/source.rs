@@ -50,8 +50,8 @@ pub trait Source: Send {
     /// The next records of some partition. Dropping the future loses nothing: what it had gathered comes again.
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>>;
 
-    /// Every record up to these positions is durable: acknowledge. Idempotent; may never come (crash), or come for
-    /// several checkpoints at once.
+    /// Every record up to these positions is durable: acknowledge. Of partitions that are not named nothing new is.
+    /// Idempotent; may never come (crash), or come for several checkpoints at once.
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>>;
 
     /// The last call, after the last release, when the pipeline ends: waits until what was released is acknowledged, as far as
@@ -60,6 +60,12 @@ pub trait Source: Send {
     fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
         let _ = cancelled;
         Box::pin(async { Ok(()) })
+    }
+
+    /// Partitions of which everything was delivered that is there now, since the last call and before what the last
+    /// [`next`](Self::next) gave: they hold no watermark back until they give more.
+    fn resting(&mut self) -> Vec<PartitionId> {
+        Vec::new()
     }
 
     /// What happened to the input since the last call; each notice once.

@@ -16,6 +16,7 @@ use crate::embedded::Embedded;
 use crate::envelope::{Envelope, Flaw, Image, Shortcuts, Which};
 use crate::frame::{Framed, PartitionHash, Wrapper, invalid, is_wrapped, open, rescanned};
 use crate::key::{key_fields, key_of};
+use crate::moment::{Moment, control_ms};
 use crate::options::Options;
 use crate::plan::{RowField, Shape, fields};
 use crate::scan::{Cursor, ScanError, Str};
@@ -288,9 +289,14 @@ impl Debezium {
         let place = source.place(self.options.incarnation, op == Op::Read)?;
         let known = self.tables.get(table).ok_or_else(unknown_table)?;
         if known.filtered {
-            out.push(Decoded::Control(Control { kind: ControlKind::Filtered, ts_ms: Some(ts_ms) }));
+            let ts_ms = control_ms(Some(ts_ms));
+            out.push(Decoded::Control(Control { kind: ControlKind::Filtered, ts_ms }));
             return Ok(());
         }
+        let policy = self.options.out_of_range;
+        let known = self.tables.get_mut(table).ok_or_else(unknown_table)?;
+        let moment = Moment::new("source.ts_ms", (Some(ts_ms), source.ts_us), policy, known)?;
+        let processed = Moment::new("ts_ms", (envelope.ts_ms, envelope.ts_us), policy, known)?;
         let (parts, full_before) = if op == Op::Truncate {
             (Parts::empty(known.empty.clone()), false)
         } else {
@@ -312,13 +318,13 @@ impl Debezium {
             before: parts.before,
             full_before,
             facts: Facts {
-                ts_ms: Some(ts_ms),
-                ts_us: Some(source.ts_us.unwrap_or(ts_ms.saturating_mul(1_000))),
+                ts_ms: moment.ms,
+                ts_us: moment.us,
                 lsn: place.lsn,
                 transaction_id: source.transaction_id(transaction.as_deref()),
                 snapshot: source.snapshot,
-                processed_ts_ms: envelope.ts_ms,
-                processed_ts_us: envelope.ts_us.or(envelope.ts_ms.map(|ms| ms.saturating_mul(1_000))),
+                processed_ts_ms: processed.ms,
+                processed_ts_us: processed.us,
                 source_json: keep.then(|| envelope.source_json.into()),
                 transaction_json: envelope.transaction.filter(|_| keep).map(Into::into),
             },

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use millstream_core::decoder::ControlKind;
 
+use crate::moment::control_ms;
 use crate::scan::{Cursor, ScanError, Str};
 use crate::source_block::{Source, int, text};
 
@@ -329,7 +330,7 @@ impl<'a> Envelope<'a> {
 
     /// The source's time of a control record.
     pub(crate) fn control_ts_ms(&self) -> Option<i64> {
-        self.source.as_ref().and_then(|s| s.ts_ms).or(self.ts_ms)
+        control_ms(self.source.as_ref().and_then(|s| s.ts_ms).or(self.ts_ms))
     }
 
     /// The transaction block's `id`, as text.

@@ -15,6 +15,7 @@ use crate::embedded::Embedded;
 use crate::envelope::{Envelope, Flaw, NoShortcuts};
 use crate::frame::{Framed, PartitionHash, Wrapper, control, invalid, is_wrapped, open};
 use crate::key::key_fields;
+use crate::moment::{Moment, control_ms};
 use crate::options::{FlatOptions, Options};
 use crate::plan::{RowField, fields};
 use crate::scan::{Cursor, Number, Str};
@@ -350,8 +351,13 @@ impl Flat {
         let place = source.place(self.options.incarnation, op == Op::Read)?;
         let known = self.tables.get(table).ok_or_else(|| Flaw::new("internal", "the table is unknown"))?;
         if known.filtered {
-            return Ok(Decoded::Control(Control { kind: ControlKind::Filtered, ts_ms: source.ts_ms }));
+            let ts_ms = control_ms(source.ts_ms);
+            return Ok(Decoded::Control(Control { kind: ControlKind::Filtered, ts_ms }));
         }
+        let policy = self.options.out_of_range;
+        let known =
+            self.tables.get_mut(table).ok_or_else(|| Flaw::new("internal", "the table is unknown"))?;
+        let moment = Moment::new("source.ts_ms", (source.ts_ms, source.ts_us), policy, known)?;
         let full = known.full_identity;
         let key = if known.key.is_some() { Vec::new() } else { key_fields(record.key()) };
         let keyless = known.key.as_ref().map_or(key.is_empty(), |columns| columns.is_empty());
@@ -384,8 +390,8 @@ impl Flat {
             before: None,
             full_before: full || (op == Op::Delete && keyless),
             facts: Facts {
-                ts_ms: source.ts_ms,
-                ts_us: source.ts_us.or(source.ts_ms.map(|ms| ms.saturating_mul(1_000))),
+                ts_ms: moment.ms,
+                ts_us: moment.us,
                 lsn: place.lsn,
                 transaction_id: source.transaction_id(None),
                 snapshot: source.snapshot,

@@ -60,6 +60,7 @@ mod hint;
 mod inference;
 mod key;
 mod md5;
+mod moment;
 mod options;
 mod placeholder;
 mod plan;

@@ -245,6 +245,12 @@ impl Table {
         }
     }
 
+    /// Counts a replaced value that is in no column.
+    #[cold]
+    pub(crate) fn note(&mut self, code: &'static str, name: &str) {
+        *self.notices.entry((code, name.into())).or_default() += 1;
+    }
+
     /// Counts replaced values.
     pub(crate) fn count(&mut self, shape: &Shape, notes: &mut Vec<(usize, &'static str)>) {
         for (column, code) in notes.drain(..) {

@@ -35,7 +35,7 @@ fn main() {
 fn measure(name: &str, layout: Layout, events: u64, epoch_rows: u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bench.duckdb");
-    let mut config = DuckConfig::new("0-duckdb", &path, layout);
+    let mut config = DuckConfig::new("duckdb", &path, layout);
     if let Ok(threads) = std::env::var("THREADS") {
         config.threads = threads.parse().unwrap();
     }

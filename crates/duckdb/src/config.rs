@@ -7,7 +7,7 @@ use millstream_core::evolution::ChangePolicy;
 /// One DuckDB sink. Several sinks may name one file: within a process they share the open database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DuckConfig {
-    /// The sink's name, unique in the pipeline and stable across restarts, e.g. `0-duckdb`.
+    /// The sink's name, unique in the pipeline and stable across restarts, e.g. `duckdb`.
     pub name: String,
     /// The database file; created with its folder if it is missing.
     pub path: PathBuf,

@@ -45,6 +45,7 @@ impl Database {
         if let Some(inner) = open.iter().find(|(p, _)| *p == path).and_then(|(_, weak)| weak.upgrade()) {
             return Ok(Self(inner));
         }
+        clear_the_way(&path)?;
         let root = attach(&path, Access::Write, config(settings)?)?;
         // The default of 16 MB would compress a busy table's last rows again every second; a crash replays at most this.
         root.execute_batch("SET checkpoint_threshold = '256MB'")
@@ -152,6 +153,26 @@ fn config(settings: &Settings) -> Result<Config> {
     }
 }
 
+/// Removes a file without content, as `mktemp` and `touch` make them: DuckDB makes a file of its own, and does not take an
+/// empty one for a database. With a log beside it, it is the rest of something.
+fn clear_the_way(path: &Path) -> Result<()> {
+    if !std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+        return Ok(());
+    }
+    let log = PathBuf::from(format!("{}.wal", path.display()));
+    if log.exists() {
+        return Err(Error::fatal(format!(
+            "{} is empty, but its log {} is there: put the database back, or move both away to start with a new one",
+            path.display(),
+            log.display()
+        )));
+    }
+    std::fs::remove_file(path).map_err(|e| {
+        Error::fatal(format!("{} is an empty file and cannot be replaced by a database", path.display()))
+            .with_source(e)
+    })
+}
+
 /// An absolute path whose folder exists, through links: a file has one instance of DuckDB, by whatever name.
 fn absolute(path: &Path) -> Result<PathBuf> {
     let mut path = in_folder(path)?;
@@ -224,6 +245,24 @@ mod tests {
         std::fs::write(&path, "{}\n").unwrap();
         assert!(Database::open(&path, &settings()).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+    }
+
+    /// An empty file, which a deployment had made for its permissions, was refused as "not a valid DuckDB database file".
+    #[test]
+    fn an_empty_file_becomes_a_database() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.duckdb");
+        std::fs::write(&path, "").unwrap();
+        let database = Database::open(&path, &settings()).unwrap();
+        database.connect().unwrap().execute_batch("CREATE TABLE t (a INT)").unwrap();
+        drop(database);
+        assert!(std::fs::metadata(&path).unwrap().len() > 0);
+        let (rest, log) = (dir.path().join("rest.duckdb"), dir.path().join("rest.duckdb.wal"));
+        std::fs::write(&rest, "").unwrap();
+        std::fs::write(&log, "x").unwrap();
+        let error = Database::open(&rest, &settings()).err().unwrap().to_string();
+        assert!(error.contains("rest.duckdb.wal is there"), "{error}");
+        assert!(rest.exists() && log.exists(), "nothing is thrown away");
     }
 
     /// A crash right after a column became JSON left a file that nobody could open: DuckDB fails to replay that change of

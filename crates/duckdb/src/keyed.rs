@@ -3,11 +3,17 @@
 //! A key change of a table (`ALTER TABLE … ADD PRIMARY KEY`) sends no event. Rows that are not written again stay known by
 //! their old key, and events of the old key may still come while the change passes; they may even be the later ones to
 //! arrive, on their way through other shards. So a key's place among the others goes by the order of its events.
+//!
+//! A change of a key column's type sends no event either, and rows of both types stand in columns of their own from then on
+//! (`id`, `id__string`). What makes them one row again is the text that the database's own `ALTER TABLE … TYPE text` makes of
+//! the old value, hence such a [`Part`] of a key is compared as text.
 
 use millstream_core::{Order, RowSchema};
 use serde_json::{Value, json};
 
 use crate::catalog::StoredTable;
+use crate::ident::quote;
+use crate::shape::Shape;
 
 /// One of the keys that a table had, in the order in which it had them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +42,33 @@ impl StoredKey {
     }
 }
 
+/// What a table's rows have for one source column of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The source column's place in the key.
+    pub(crate) place: usize,
+    /// The columns of its values: one, or one more for each type that it had. A row has its value in one of them.
+    pub(crate) columns: Vec<usize>,
+}
+
+impl Part {
+    /// Whether the source column's type changed.
+    pub(crate) fn is_several(&self) -> bool {
+        self.columns.len() > 1
+    }
+
+    /// The value by which rows are known, of a row called `row`: the only column's own, or the text of whichever has one.
+    pub(crate) fn value(&self, shape: &Shape, row: &str) -> String {
+        let names = self.columns.iter().map(|&i| format!("{row}{}", quote(&shape.columns[i].name)));
+        if self.is_several() {
+            let texts: Vec<_> = names.map(|name| format!("CAST({name} AS VARCHAR)")).collect();
+            format!("COALESCE({})", texts.join(", "))
+        } else {
+            names.collect()
+        }
+    }
+}
+
 /// A key as the table's rows have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keyed {
@@ -45,6 +78,8 @@ pub(crate) struct Keyed {
     pub(crate) past: bool,
     /// Its columns in the table. All columns that a type change made for one source column belong to it.
     pub(crate) columns: Vec<usize>,
+    /// The same, by source column.
+    pub(crate) parts: Vec<Part>,
     /// What a history's rows say of it: its source columns as a JSON list, nothing for the table's first key.
     pub(crate) told: Option<Box<str>>,
 }
@@ -53,10 +88,16 @@ impl Keyed {
     /// The key at a place.
     pub(crate) fn new(table: &StoredTable, place: usize) -> Self {
         let key = &table.keys[place];
+        let parts = key.columns.iter().enumerate();
+        let parts: Vec<_> = parts
+            .map(|(place, name)| Part { place, columns: table.shape.candidates(name).collect() })
+            .filter(|part| !part.columns.is_empty())
+            .collect();
         Self {
             place,
             past: place + 1 < table.keys.len(),
-            columns: key.columns.iter().flat_map(|name| table.shape.candidates(name)).collect(),
+            columns: parts.iter().flat_map(|part| part.columns.iter().copied()).collect(),
+            parts,
             told: (!key.first).then(|| json!(key.columns).to_string().into()),
         }
     }

@@ -9,6 +9,7 @@
 use std::fmt::Write as _;
 
 use millstream_core::TableName;
+use millstream_core::bytes::fnv1a;
 
 const CHARS_MAX: usize = 200;
 
@@ -78,9 +79,7 @@ fn shorten(name: String) -> String {
     if name.chars().count() <= CHARS_MAX {
         return name;
     }
-    // FNV-1a: stable across versions and machines, which a hasher of the standard library is not.
-    let hash =
-        name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let hash = fnv1a(name.as_bytes());
     let head: String = name.chars().take(CHARS_MAX - 17).collect();
     format!("{head}_{hash:016x}")
 }

@@ -8,7 +8,7 @@ use millstream_core::{Error, Result};
 
 use crate::catalog::{Catalog, Mark};
 use crate::changelog;
-use crate::config::{DuckConfig, Layout};
+use crate::config::{DeleteMode, DuckConfig, Layout};
 use crate::error::Explain;
 use crate::history;
 use crate::ident::qualify;
@@ -113,6 +113,25 @@ fn roll_back(
     }
     catalog.set_mark(connection, to)?;
     Ok(rows)
+}
+
+/// Removes the rows that a replica marked as deleted while it kept them, now that it is to have none.
+pub(crate) fn drop_marked(
+    config: &DuckConfig,
+    catalog: &Catalog,
+    connection: &Connection,
+) -> Result<Option<SinkNotice>> {
+    if config.layout != (Layout::Replica { delete: DeleteMode::Hard }) {
+        return Ok(None);
+    }
+    let mut rows = 0;
+    for table in catalog.load(connection)? {
+        let sql = format!("DELETE FROM {} WHERE _metadata_deleted", qualify(&config.dataset, &table.name));
+        let doing = || format!("removing rows of {} that are marked as deleted", table.name);
+        rows += connection.execute(&sql, []).explain(doing)? as u64;
+    }
+    let text = "rows that an earlier run with `delete: soft` kept as deleted were removed".to_owned();
+    Ok((rows > 0).then_some(SinkNotice { code: "deleted_rows_removed", text, count: rows }))
 }
 
 /// The file is not the one that the checkpoint knows.

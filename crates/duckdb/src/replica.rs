@@ -24,7 +24,7 @@ use crate::config::DeleteMode;
 use crate::error::Explain;
 use crate::history::push_texts;
 use crate::ident::qualify;
-use crate::keyed::Keyed;
+use crate::keyed::{Keyed, Part};
 use crate::replica_sql::ApplySql;
 use crate::rows::{self, Trouble};
 use crate::session::Session;
@@ -113,6 +113,8 @@ pub(crate) struct Replica {
     /// The transaction in which rows of the table were last changed.
     changed_in: Option<u64>,
     patches: Vec<StagedPatch>,
+    /// The columns of the key, where there is a choice, in which the staged rows have their values.
+    staged_form: Vec<usize>,
 }
 
 struct StagedPatch {
@@ -164,6 +166,7 @@ impl Replica {
             truncates: Vec::new(),
             changed_in: None,
             patches: Vec::new(),
+            staged_form: Vec::new(),
         }
     }
 
@@ -226,6 +229,12 @@ impl Replica {
         if let Err(trouble) = rows::check(&self.table.shape, binding, row) {
             return Ok(Err(trouble));
         }
+        let form = self.form(binding);
+        if form != self.staged_form {
+            // The stage knows a row by its typed key, which another type makes another: only the table knows both.
+            self.apply(session)?;
+            self.staged_form = form;
+        }
         let unchanged = row.has_unchanged();
         if unchanged && self.index.contains_key(key) {
             // The values that the row leaves as they are may be staged: put them into the table first.
@@ -246,8 +255,7 @@ impl Replica {
             staged.unchanged =
                 Some(rows::unchanged(&self.table.shape, binding, row).map(str::to_owned).collect());
         }
-        let several = self.key.columns.len() > binding.schema.key.len();
-        self.null_in_key |= several || binding.schema.key.iter().any(|&i| row.get(i).is_null());
+        self.null_in_key |= binding.schema.key.iter().any(|&i| row.get(i).is_null());
         rows::push_row(&mut self.columns, &self.table.shape, binding, &self.key.columns, row);
         self.index.insert(key.clone(), self.staged.len());
         self.staged.push(staged);
@@ -276,11 +284,17 @@ impl Replica {
         let columns = (0..self.table.shape.columns.len())
             .filter(|&i| binding.cells[i].source.is_some_and(|source| patch.columns.contains(&source)))
             .collect();
-        let several = self.key.columns.len() > binding.schema.key.len();
-        self.null_in_key |= several || (0..values.len()).any(|i| values.get(i).is_null());
+        self.null_in_key |= (0..values.len()).any(|i| values.get(i).is_null());
         let (key, order) = (patch.key.clone(), patch.order);
         self.patches.push(StagedPatch { columns, binding: binding.clone(), row, key, order });
         Ok(())
+    }
+
+    /// Which of the columns of each part of the key rows of a schema have a value in.
+    fn form(&self, binding: &Binding) -> Vec<usize> {
+        let several = self.key.parts.iter().filter(|part| part.is_several());
+        let bound = |&&i: &&usize| binding.cells.get(i).is_some_and(|cell| cell.source.is_some());
+        several.flat_map(|part| part.columns.iter().filter(bound).copied()).collect()
     }
 
     fn end_chunk(&mut self) {
@@ -367,8 +381,8 @@ impl Replica {
     /// Whether the table may hold something newer than what is staged: whether any staged order is one that the table
     /// may have seen in an earlier run.
     fn is_doubtful(&mut self, session: &Session) -> Result<bool> {
-        if self.table.keys.len() > 1 {
-            // A row can be staged under two keys.
+        if self.table.keys.len() > 1 || self.key.parts.iter().any(Part::is_several) {
+            // A row can be staged under two keys, or under one of two types.
             return Ok(true);
         }
         if self.doubt == Doubt::Unknown {

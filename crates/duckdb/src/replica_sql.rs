@@ -6,7 +6,7 @@ use crate::catalog::StoredTable;
 use crate::column_type::sql_type;
 use crate::config::DeleteMode;
 use crate::ident::{literal, qualify, quote};
-use crate::keyed::Keyed;
+use crate::keyed::{Keyed, Part};
 use crate::replica::own_columns;
 
 /// Names of one table and its stage, as the statements need them.
@@ -27,11 +27,11 @@ impl ApplySql {
     pub(crate) fn new(dataset: &str, table: &StoredTable, key: &Keyed, null_in_key: bool) -> Self {
         let same = |key: &Keyed, null_in_key: bool| {
             let equals = if null_in_key { "IS NOT DISTINCT FROM" } else { "=" };
-            let same = |&i: &usize| {
-                let name = quote(&table.shape.columns[i].name);
-                format!("t.{name} {equals} s.{name}")
+            let same = |part: &Part| {
+                let value = |row| part.value(&table.shape, row);
+                format!("{} {equals} {}", value("t."), value("s."))
             };
-            let same: Vec<_> = key.columns.iter().map(same).collect();
+            let same: Vec<_> = key.parts.iter().map(same).collect();
             if same.is_empty() { "false".to_owned() } else { same.join(" AND ") }
         };
         let mut same_key = same(key, null_in_key);

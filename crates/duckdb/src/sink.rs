@@ -302,6 +302,8 @@ impl DuckSink {
             &self.session.connection,
             last,
         )?);
+        let Session { config, catalog, connection, .. } = &self.session;
+        self.notices.extend(recovery::drop_marked(config, catalog, connection)?);
         self.load_tables()
     }
 }
@@ -338,5 +340,91 @@ impl Sink for DuckSink {
 
     fn notices(&mut self) -> Vec<SinkNotice> {
         std::mem::take(&mut self.notices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use millstream_core::{
+        Column, Event, EventId, Facts, Incarnation, Key, PartitionId, Position, RecordBatch, RowBuilder,
+        TableName, Type, Value,
+    };
+
+    use super::*;
+
+    fn now<T>(mut work: Fut<'_, Result<T>>) -> T {
+        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => done.unwrap(),
+            Poll::Pending => panic!("the sink's futures block instead of waiting"),
+        }
+    }
+
+    /// An event with `columns` integer columns, the first one its key.
+    fn event(n: u64, columns: usize) -> OutputBatch {
+        let column =
+            |i| Column { name: format!("c{i}").into(), ty: Type::Int64, nullable: true, guessed: false };
+        let table = Arc::new(TableName::new("shop", "public", "t"));
+        let schema = RowSchema { table, columns: (0..columns).map(column).collect(), key: vec![0] };
+        let mut row = RowBuilder::new();
+        (0..columns).for_each(|_| row.push(Value::Int(1)));
+        let event = Event {
+            schema: Arc::new(schema),
+            op: Op::Update,
+            key: Some(Key::from_values([Value::Int(1)])),
+            old_key: None,
+            new_key: None,
+            order: Order::postgres(Incarnation(0), n, n),
+            p_known: true,
+            id: EventId::postgres(Incarnation(0), n, false),
+            row: row.finish(),
+            before: None,
+            full_before: false,
+            facts: Facts::default(),
+            origin: Default::default(),
+            record: 0,
+        };
+        let judged =
+            Judged { event: Box::new(event), distinct: true, newest: true, late: false, filled: None };
+        let records = RecordBatch {
+            partition: PartitionId::new("p"),
+            buffer: Vec::new(),
+            slots: Vec::new(),
+            position: Position::default(),
+        };
+        OutputBatch { outputs: vec![Output::Event(judged)], records: Arc::new(records) }
+    }
+
+    /// A changelog altered its two structs once for each new column of an event, and each of these rewrites the whole table.
+    #[test]
+    fn a_changelog_is_altered_once_however_many_columns_are_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = DuckConfig::new("duckdb", folder.path().join("w.duckdb"), Layout::Changelog);
+        let mut sink = DuckSink::open(config).unwrap();
+        now(sink.recover(None));
+        now(sink.begin(Epoch(1), 1_000_000));
+        now(sink.write(&event(1, 2)));
+        let log = sink.database().connect().unwrap();
+        log.execute_batch("CALL enable_logging('QueryLog')").unwrap();
+        now(sink.write(&event(2, 9)));
+        now(sink.prepare());
+        let altered =
+            "SELECT message FROM duckdb_logs WHERE type = 'QueryLog' AND message LIKE 'ALTER TABLE%'";
+        let altered: Vec<String> = log
+            .prepare(altered)
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(altered.len(), 2, "before and after, once each: {altered:?}");
+        assert!(altered.iter().all(|sql| sql.contains("\"c8\" BIGINT")), "{altered:?}");
+        let columns = "SELECT count(*) FROM _schema_changes WHERE change = 'add' AND \"column\" LIKE 'c_'";
+        assert_eq!(
+            log.query_row(columns, [], |row| row.get::<_, i64>(0)).unwrap(),
+            7,
+            "each is written down"
+        );
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Table {
     /// How rows of a schema map to the table, and the key that they come under.
     bindings: Vec<(Binding, Keyed)>,
     writer: Writer,
+    /// It was told that rows come without the key that the table has.
+    lost_key_told: bool,
 }
 
 /// The rows on their way, by layout.
@@ -59,7 +61,7 @@ impl Table {
                 past: Replica::of_past_keys(&stored, delete),
             },
         };
-        Ok(Self { stored, bindings: Vec::new(), writer })
+        Ok(Self { stored, bindings: Vec::new(), writer, lost_key_told: false })
     }
 
     /// Creates the table for rows of `schema`, of which the first has `order`, and writes it down.
@@ -112,7 +114,7 @@ impl Table {
                 format!("table {source} is called {base}, because {first_choice} is taken by another table"),
             ));
         }
-        let table = Self { stored, bindings: Vec::new(), writer };
+        let table = Self { stored, bindings: Vec::new(), writer, lost_key_told: false };
         for position in 0..table.stored.shape.columns.len() {
             table.comment(session, position, notices)?;
         }
@@ -160,7 +162,9 @@ impl Table {
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
         // A truncate's schema has no columns at all.
         let keyless = schema.key.is_empty() && !schema.columns.is_empty();
-        if keyless && !Keyed::now(&self.stored).columns.is_empty() {
+        let lost = keyless && !Keyed::now(&self.stored).columns.is_empty();
+        // Each decoder has schemas of its own, and each of them comes here.
+        if lost && !std::mem::replace(&mut self.lost_key_told, true) {
             let text = format!(
                 "rows of {} come without a key now: no replica takes them, and a latest view takes them by the key before",
                 self.stored.source

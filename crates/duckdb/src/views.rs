@@ -18,16 +18,16 @@ use millstream_core::Type;
 use crate::catalog::StoredTable;
 use crate::column_type::sql_type;
 use crate::ident::{literal, qualify, quote};
-use crate::keyed::Keyed;
+use crate::keyed::{Keyed, Part};
 use crate::shape::TargetColumn;
 
 /// The view's query; `None` for a table without key. `repeats`: the history may hold one event twice.
 pub(crate) fn latest(dataset: &str, table: &StoredTable, repeats: bool) -> Option<String> {
     let key = Key::of(table);
-    if key.columns.is_empty() {
+    if key.parts.is_empty() {
         return None;
     }
-    let view = View { raw: qualify(dataset, &table.name), table, key, repeats };
+    let view = View { raw: rows(dataset, table), table, key, repeats };
     Some(view.query())
 }
 
@@ -38,51 +38,67 @@ struct View<'a> {
     repeats: bool,
 }
 
-/// The key's columns. A source column whose type changed has several; a row has its value in one of them.
+/// The history's rows. Where the type of some key's column changed, they have one more column for it, by which they are known.
+fn rows(dataset: &str, table: &StoredTable) -> String {
+    let raw = qualify(dataset, &table.name);
+    let keys = Keyed::past(table).chain([Keyed::now(table)]);
+    let mut made: Vec<String> = Vec::new();
+    for part in keys.flat_map(|key| key.parts).filter(Part::is_several) {
+        let made_of = format!("{} AS {}", part.value(&table.shape, ""), name(&part, table));
+        if !made.contains(&made_of) {
+            made.push(made_of);
+        }
+    }
+    if made.is_empty() { raw } else { format!("(SELECT *, {} FROM {raw})", made.join(", ")) }
+}
+
+/// The name under which [`rows`] have a part of a key. A source's own columns do not begin so.
+fn name(part: &Part, table: &StoredTable) -> String {
+    let first = &table.shape.columns[part.columns[0]].name;
+    if part.is_several() { quote(&format!("__key_of_{first}")) } else { quote(first) }
+}
+
+/// The key's parts, and the columns of those whose type did not change.
 struct Key<'a> {
-    columns: Vec<&'a TargetColumn>,
-    /// For each column its place in the source's key, and whether it is the only one there.
-    places: Vec<(usize, bool)>,
+    parts: Vec<(String, Part, Option<&'a TargetColumn>)>,
 }
 
 impl<'a> Key<'a> {
     fn of(table: &'a StoredTable) -> Self {
-        let (mut columns, mut places) = (Vec::new(), Vec::new());
-        let key = table.keys.last().map(|key| &key.columns[..]).unwrap_or_default();
-        for (place, name) in key.iter().enumerate() {
-            let of_name: Vec<_> = table.shape.columns.iter().filter(|c| *c.source == **name).collect();
-            places.extend(of_name.iter().map(|_| (place, of_name.len() == 1)));
-            columns.extend(of_name);
-        }
-        Self { columns, places }
+        let part = |part: Part| {
+            let only = (!part.is_several()).then(|| &table.shape.columns[part.columns[0]]);
+            (name(&part, table), part, only)
+        };
+        Self { parts: Keyed::now(table).parts.into_iter().map(part).collect() }
     }
 
-    /// The columns, each with `prefix`, listed.
+    /// The names of the parts.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|(name, ..)| &**name)
+    }
+
+    /// The parts, each with `prefix`, listed.
     fn list(&self, prefix: &str) -> String {
-        self.columns.iter().map(|c| format!("{prefix}{}", quote(&c.name))).collect::<Vec<_>>().join(", ")
+        self.names().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether two rows have one key. A key that is no primary key may hold NULLs.
     fn same(&self, a: &str, b: &str) -> String {
-        let one = |column: &&TargetColumn| {
-            let name = quote(&column.name);
-            format!("{a}.{name} IS NOT DISTINCT FROM {b}.{name}")
-        };
-        self.columns.iter().map(one).collect::<Vec<_>>().join(" AND ")
+        let one = |name: &str| format!("{a}.{name} IS NOT DISTINCT FROM {b}.{name}");
+        self.names().map(one).collect::<Vec<_>>().join(" AND ")
     }
 
-    /// The old key of a row, column by column.
+    /// The old key of a row, part by part.
     fn old_values(&self) -> Vec<String> {
-        let one = |(column, (place, single)): (&&TargetColumn, &(usize, bool))| {
-            let text = format!("json_extract_string(m.__old_key, '$[{place}]')");
-            let cast = if *single { "CAST" } else { "TRY_CAST" };
-            match &column.ty {
-                Type::Bytes => format!("from_base64({text})"),
-                Type::Text | Type::Numeric => text,
-                ty => format!("{cast}({text} AS {})", sql_type(ty)),
+        let one = |(_, part, only): &(String, Part, Option<&TargetColumn>)| {
+            let text = format!("json_extract_string(m.__old_key, '$[{}]')", part.place);
+            match only.map(|column| &column.ty) {
+                Some(Type::Bytes) => format!("from_base64({text})"),
+                None | Some(Type::Text | Type::Numeric) => text,
+                Some(ty) => format!("CAST({text} AS {})", sql_type(ty)),
             }
         };
-        self.columns.iter().zip(&self.places).map(one).collect()
+        self.parts.iter().map(one).collect()
     }
 }
 
@@ -154,15 +170,14 @@ impl View<'_> {
     /// The newest rows under each key that the table had, up to those that its present key ranks: a row that came under an
     /// older key stays known by that one, so that the newest of them is found by it, and goes on as what it then was.
     fn keyed(&self) -> String {
-        let mut all: Vec<&TargetColumn> = Vec::new();
-        let past = Keyed::past(self.table).map(|key| key.columns);
-        for column in past.chain([Keyed::now(self.table).columns]).flatten() {
-            let column = &self.table.shape.columns[column];
-            if all.iter().all(|c| c.name != column.name) {
-                all.push(column);
+        let names = |key: &Keyed| key.parts.iter().map(|part| name(part, self.table)).collect::<Vec<_>>();
+        let mut all: Vec<String> = Vec::new();
+        for name in Keyed::past(self.table).chain([Keyed::now(self.table)]).flat_map(|key| names(&key)) {
+            if !all.contains(&name) {
+                all.push(name);
             }
         }
-        let all = all.iter().map(|c| quote(&c.name)).collect::<Vec<_>>().join(", ");
+        let all = all.join(", ");
         let rows = |told: Option<Box<str>>| {
             let is = told.map_or("IS NULL".to_owned(), |told| format!("= {}", literal(&told)));
             format!("SELECT {all}, __order FROM {} WHERE __op <> 't' AND __key_columns {is}", self.raw)
@@ -171,16 +186,14 @@ impl View<'_> {
         let mut earlier = String::new();
         for key in Keyed::past(self.table) {
             let i = key.place;
-            let _ = write!(sql, "__keyed_{i} AS (\n  {}{earlier}\n),\n", rows(key.told));
+            let _ = write!(sql, "__keyed_{i} AS (\n  {}{earlier}\n),\n", rows(key.told.clone()));
             earlier = format!(" UNION ALL\n  SELECT {all}, __order FROM __keyed_{i}");
-            if !key.columns.is_empty() {
-                let names: Vec<_> =
-                    key.columns.iter().map(|&c| quote(&self.table.shape.columns[c].name)).collect();
+            if !key.parts.is_empty() {
                 let _ = write!(
                     sql,
                     "__ranked_{i} AS (\n  SELECT *, row_number() OVER (PARTITION BY {} ORDER BY __order DESC) AS __rank \
                      FROM __keyed_{i}\n),\n",
-                    names.join(", ")
+                    names(&key).join(", ")
                 );
                 earlier = format!(" UNION ALL\n  SELECT {all}, __order FROM __ranked_{i} WHERE __rank = 1");
             }
@@ -197,19 +210,17 @@ impl View<'_> {
 
     /// Equality of a row's key with the key that a life leads to.
     fn same_names(&self, row: &str, life: &str) -> String {
-        let one = |(i, column): (usize, &&TargetColumn)| {
-            format!("{row}.{} IS NOT DISTINCT FROM {life}.__key_{i}", quote(&column.name))
-        };
-        self.key.columns.iter().enumerate().map(one).collect::<Vec<_>>().join(" AND ")
+        let one = |(i, name): (usize, &str)| format!("{row}.{name} IS NOT DISTINCT FROM {life}.__key_{i}");
+        self.key.names().enumerate().map(one).collect::<Vec<_>>().join(" AND ")
     }
 
     fn key_names(&self, prefix: &str) -> String {
-        (0..self.key.columns.len()).map(|i| format!("{prefix}__key_{i}")).collect::<Vec<_>>().join(", ")
+        (0..self.key.parts.len()).map(|i| format!("{prefix}__key_{i}")).collect::<Vec<_>>().join(", ")
     }
 
     fn key_as_names(&self, prefix: &str) -> String {
-        let one = |(i, c): (usize, &&TargetColumn)| format!("{prefix}{} AS __key_{i}", quote(&c.name));
-        self.key.columns.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
+        let one = |(i, name): (usize, &str)| format!("{prefix}{name} AS __key_{i}");
+        self.key.names().enumerate().map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// The lives that may hold the values of newest rows: each key's own, and those before its key changes.
@@ -256,7 +267,7 @@ __spans AS (
             same_lm = self.key.same("l", "m"),
             same_oe = self.key.same("o", "e"),
             old_as = self.old_as_names(),
-            old_m = (0..self.key.columns.len()).map(|i| format!("m.__old_{i}")).collect::<Vec<_>>().join(", "),
+            old_m = (0..self.key.parts.len()).map(|i| format!("m.__old_{i}")).collect::<Vec<_>>().join(", "),
             key_as = self.key_as_names("h."),
             names_l = self.key_names("l."),
             names_o = self.key_names("o."),

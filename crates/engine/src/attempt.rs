@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_core::dedupe::{Forward, Gate};
@@ -47,7 +46,7 @@ pub(crate) async fn attempt(
     let recovered = tokio::select! {
         biased;
         () = shared.until_cancelled() => return Ok(()),
-        recovered = Recovered::load(world.as_ref(), &shared) => recovered?,
+        recovered = Recovered::load(world.as_ref(), &settings, &shared) => recovered?,
     };
     if *shared.draining.borrow() {
         // Asked while no attempt was listening.
@@ -148,9 +147,10 @@ struct Recovered {
 }
 
 impl Recovered {
-    async fn load(world: &dyn World, shared: &Shared) -> Result<Self> {
+    async fn load(world: &dyn World, settings: &Settings, shared: &Shared) -> Result<Self> {
         let mut store = world.store()?;
         let last = store.latest().await?;
+        recovery::check_incarnation(last.as_ref(), settings.incarnation)?;
         let mut sinks = world.sinks()?;
         let names: Vec<_> = sinks.iter().map(|(name, _)| name.clone()).collect();
         let plan = recovery::plan(last.as_ref(), &names);
@@ -173,6 +173,8 @@ impl Recovered {
         shared.update(|status| {
             status.epoch = last.as_ref().map_or(Epoch(0), |c| c.epoch);
             status.counters = plan.counters.clone();
+            let reached_ms = last.as_ref().and_then(|c| c.watermark_ms);
+            status.watermark_ms = reached_ms.map(|ms| ms.saturating_sub(settings.watermark_delay_ms));
         });
         Ok(Self { store, source, sinks, dead_letters, last, plan })
     }
@@ -196,7 +198,7 @@ fn wire(
     let Recovered { store, source, sinks, dead_letters, last, plan } = recovered;
     let last = last.unwrap_or_default();
     // Before intake runs: what it counts from now on asks for a checkpoint.
-    let taken_in = shared.gauges.records_in.load(Ordering::Relaxed);
+    let taken_in = shared.gauges.came_in();
     let now_us = i64::try_from(world.clock().now().as_micros()).unwrap_or(i64::MAX);
     let flowing = EpochStart { epoch: plan.epoch, ingested_at_us: now_us.max(plan.ingested_at_us + 1) };
     let (reports, reported) = mpsc::channel(64);
@@ -227,7 +229,7 @@ fn wire(
         workers: to_dispatch,
         shards: to_shards,
         reports: reports.clone(),
-        watermarks: Watermarks::new(settings.watermark_delay_ms, last.watermarks),
+        watermarks: Watermarks::new(settings.watermark_delay_ms, last.watermarks, last.watermark_ms),
         epoch: flowing.epoch,
         gauges: shared.gauges.clone(),
     };
@@ -247,6 +249,8 @@ fn wire(
     for (index, ((events, asides), sinks)) in shard_inputs.enumerate() {
         let shard = Shard {
             index,
+            epoch: flowing.epoch,
+            early: Vec::new(),
             gate: Gate::new(settings.gate.clone(), index, settings.shards, store.view())?,
             events,
             asides,
@@ -270,7 +274,8 @@ fn wire(
     for encoded in &last.forwards {
         let forward = Forward::decode(encoded)?;
         let shard = forward.shard(settings.shards);
-        peers[shard].send(Aside::Forward(forward)).map_err(|_| Error::fatal("a shard ended at once"))?;
+        let sent = Aside::Forward { forward, sent_in: last.epoch };
+        peers[shard].send(sent).map_err(|_| Error::fatal("a shard ended at once"))?;
     }
     Ok(Coordinator {
         world: world.clone(),
@@ -285,7 +290,7 @@ fn wire(
         shards: peers,
         pressure,
         flowing,
-        positions: last.positions.into_iter().collect(),
+        unreleased: last.positions.into_iter().collect(),
         marks: last.sinks.into_iter().map(|mark| (mark.sink.clone(), mark)).collect(),
         counters: plan.counters,
         early_letters: Vec::new(),

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_core::checkpoint::SinkMark;
@@ -54,7 +53,8 @@ pub(crate) struct Coordinator {
     pub(crate) pressure: Arc<Pressure>,
     /// The epoch that flows.
     pub(crate) flowing: EpochStart,
-    pub(crate) positions: BTreeMap<PartitionId, Position>,
+    /// Durable positions that the source may not have been told of.
+    pub(crate) unreleased: BTreeMap<PartitionId, Position>,
     pub(crate) marks: BTreeMap<String, SinkMark>,
     pub(crate) counters: Counters,
     pub(crate) early_letters: Vec<(Vec<DeadLetter>, Option<Permit>)>,
@@ -63,7 +63,7 @@ pub(crate) struct Coordinator {
     pub(crate) forwards_pending: bool,
     /// The source waits for a release.
     pub(crate) held: bool,
-    /// Records taken in before the last barrier.
+    /// What came in before the last barrier, see [`Gauges::came_in`](crate::status::Gauges::came_in).
     pub(crate) taken_in: u64,
     pub(crate) ending: bool,
     pub(crate) timer: Pin<Box<Sleep>>,
@@ -144,8 +144,7 @@ impl Coordinator {
 
     /// Whether a checkpoint now would equal the last one.
     fn is_quiet(&self) -> bool {
-        let taken_in = self.shared.gauges.records_in.load(Ordering::Relaxed);
-        taken_in == self.taken_in && self.notices.is_empty() && !self.forwards_pending
+        self.shared.gauges.came_in() == self.taken_in && self.notices.is_empty() && !self.forwards_pending
     }
 
     /// No record is taken in any more; what is under way is finished.
@@ -167,7 +166,7 @@ impl Coordinator {
         self.patience.begin();
         let barrier = self.next_barrier();
         // Before the barrier: what intake counts later may stand behind it, and asks for another checkpoint.
-        self.taken_in = self.shared.gauges.records_in.load(Ordering::Relaxed);
+        self.taken_in = self.shared.gauges.came_in();
         self.intake.send(IntakeOrder::Barrier(barrier)).map_err(gone)?;
         let mut checkpoint = self.gather(barrier).await?;
         if let Some(token) = self.dead_letters.prepare().await? {
@@ -184,8 +183,9 @@ impl Coordinator {
         self.forwards_pending = !checkpoint.forwards.is_empty();
         checkpoint.sinks = self.marks.values().cloned().collect();
         checkpoint.counters = self.counters.clone();
-        let positions = checkpoint.positions.clone();
-        let watermark = checkpoint.watermarks.iter().map(|(_, ms)| *ms).min();
+        checkpoint.incarnation = self.settings.incarnation;
+        self.unreleased.extend(checkpoint.positions.iter().cloned());
+        let watermark = checkpoint.watermark_ms;
         let commit = self.store.commit(checkpoint);
         self.patience.wait(async { Ok(commit.await?) }).await?;
         for shard in &self.shards {
@@ -193,6 +193,7 @@ impl Coordinator {
         }
         self.commit_sinks(barrier.epoch).await?;
         self.held = false;
+        let positions = std::mem::take(&mut self.unreleased).into_iter().collect();
         self.intake.send(IntakeOrder::Release(positions)).map_err(gone)?;
         self.tell(barrier.epoch, watermark, started.elapsed());
         // From the end of this one, so that a slow commit is not followed by another at once.
@@ -221,13 +222,14 @@ impl Coordinator {
             let report = self.report().await?;
             self.take_report(report, &mut gathered).await?;
         }
-        let Cut { positions, watermarks, counters, .. } = gathered.cut.expect("invariant: gathered above");
+        let Cut { positions, watermarks, watermark_ms, counters, .. } =
+            gathered.cut.expect("invariant: gathered above");
         self.counters.add(&counters);
         self.counters.add(&Counters { notices: std::mem::take(&mut self.notices), ..Counters::default() });
-        self.positions.extend(positions);
         let mut checkpoint = gathered.checkpoint;
-        checkpoint.positions = self.positions.iter().map(|(p, at)| (p.clone(), at.clone())).collect();
+        checkpoint.positions = positions.into_iter().collect();
         checkpoint.watermarks = watermarks;
+        checkpoint.watermark_ms = watermark_ms;
         self.shared.update(|status| status.cached_keys = gathered.cached_keys);
         Ok(checkpoint)
     }

@@ -22,6 +22,7 @@ pub(crate) async fn run(
             Work::Batch(batch, permit) => {
                 Worked::Batch(decode(decoder.as_mut(), shards, batch, permit, &mut scratch))
             }
+            Work::Rest(partitions) => Worked::Rest(partitions),
             Work::Barrier(barrier) => Worked::Barrier(barrier),
         };
         done.send(worked).await.map_err(gone)?;

@@ -30,6 +30,7 @@ impl Dispatch {
             turn = (turn + 1) % self.workers.len();
             match worked {
                 Worked::Batch(batch) => self.batch(batch, &mut positions, &mut counters).await?,
+                Worked::Rest(partitions) => self.rest(&partitions),
                 Worked::Barrier(barrier) => {
                     let (positions, counters) =
                         (std::mem::take(&mut positions), std::mem::take(&mut counters));
@@ -38,6 +39,14 @@ impl Dispatch {
             }
         }
         Ok(())
+    }
+
+    fn rest(&mut self, partitions: &[PartitionId]) {
+        let before = self.watermarks.reached();
+        partitions.iter().for_each(|partition| self.watermarks.rest(partition));
+        if self.watermarks.reached() != before {
+            self.gauges.watermark_moves.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     async fn batch(
@@ -95,7 +104,8 @@ impl Dispatch {
         counters: Counters,
     ) -> Staged {
         self.epoch = barrier.next.epoch;
-        let cut = Cut { epoch: barrier.epoch, positions, watermarks: self.watermarks.snapshot(), counters };
+        let (watermarks, watermark_ms) = (self.watermarks.take_risen(), self.watermarks.reached());
+        let cut = Cut { epoch: barrier.epoch, positions, watermarks, watermark_ms, counters };
         self.reports.send(Report::Cut(cut)).await.map_err(gone)?;
         for shard in &self.shards {
             shard.send(ToShard::Barrier(barrier)).await.map_err(gone)?;

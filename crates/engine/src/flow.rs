@@ -36,12 +36,15 @@ pub(crate) type Permit = Arc<OwnedSemaphorePermit>;
 /// Intake → decode worker.
 pub(crate) enum Work {
     Batch(RecordBatch, Permit),
+    /// Partitions that were read to their end.
+    Rest(Vec<PartitionId>),
     Barrier(Barrier),
 }
 
 /// Decode worker → dispatch.
 pub(crate) enum Worked {
     Batch(DecodedBatch),
+    Rest(Vec<PartitionId>),
     Barrier(Barrier),
 }
 
@@ -75,8 +78,8 @@ pub(crate) struct ShardBatch {
 
 /// Beside the events' way, to a shard.
 pub(crate) enum Aside {
-    /// A message from another shard (or itself).
-    Forward(Forward),
+    /// A message from another shard (or itself), and the epoch in which that one sent it.
+    Forward { forward: Forward, sent_in: Epoch },
     /// The last barrier's state is durable.
     Committed,
 }
@@ -114,6 +117,7 @@ pub(crate) struct Cut {
     pub(crate) epoch: Epoch,
     pub(crate) positions: BTreeMap<PartitionId, Position>,
     pub(crate) watermarks: Vec<(PartitionId, i64)>,
+    pub(crate) watermark_ms: Option<i64>,
     pub(crate) counters: Counters,
 }
 

@@ -76,6 +76,10 @@ impl Intake {
                 let notice = SinkNotice { code: notice.code, text: notice.text, count: 1 };
                 reports.send(Report::Notice(notice)).await.map_err(gone)?;
             }
+            let resting = source.resting();
+            if !resting.is_empty() {
+                workers.hand(Work::Rest(resting)).await?;
+            }
             match taken {
                 Taken::Nothing => {}
                 Taken::Close { cancelled } => {

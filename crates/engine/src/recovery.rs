@@ -1,7 +1,7 @@
 //! Recovery: from observed facts to a decision, without any I/O.
 
 use millstream_core::counters::SinkCounters;
-use millstream_core::{Checkpoint, CommitToken, Counters, Epoch};
+use millstream_core::{Checkpoint, CommitToken, Counters, Epoch, Error, Incarnation, Result};
 
 /// What an attempt starts from.
 #[derive(Debug)]
@@ -33,6 +33,22 @@ impl SinkPlan {
             SinkPlan::Token { token, .. } => Some(token),
             SinkPlan::Nothing => None,
         }
+    }
+}
+
+/// Refuses an incarnation below the checkpoint's: its events would be older than everything that is there.
+///
+/// # Errors
+/// Fatal, with both numbers.
+pub(crate) fn check_incarnation(last: Option<&Checkpoint>, now: Incarnation) -> Result<()> {
+    match last.map(|checkpoint| checkpoint.incarnation) {
+        Some(before) if now < before => Err(Error::fatal(format!(
+            "the config says `incarnation: {}`, but the last checkpoint was made with {}: every event would be older than \
+             what is there, and replicas would take none of them. Set `incarnation: {}`, or a higher one if the source's \
+             positions started anew",
+            now.0, before.0, before.0
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -99,6 +115,18 @@ mod tests {
             counters,
             ..Checkpoint::default()
         }
+    }
+
+    /// A config whose incarnation was lowered, or forgotten in a copy, was taken as it was: everything that came then was older
+    /// than what the warehouse held and was superseded, without a word.
+    #[test]
+    fn an_incarnation_never_goes_down() {
+        let last = Checkpoint { incarnation: Incarnation(3), ..checkpoint(&[]) };
+        let error = check_incarnation(Some(&last), Incarnation(2)).unwrap_err().to_string();
+        assert!(error.contains("`incarnation: 2`") && error.contains("made with 3"), "{error}");
+        assert!(check_incarnation(Some(&last), Incarnation(3)).is_ok());
+        assert!(check_incarnation(Some(&last), Incarnation(4)).is_ok());
+        assert!(check_incarnation(None, Incarnation(0)).is_ok());
     }
 
     #[test]

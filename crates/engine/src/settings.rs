@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_core::Incarnation;
 use millstream_core::dedupe::GateConfig;
 
 /// Fixed-delay restart strategy: so many attempts, then FAILED with the first cause.
@@ -35,6 +36,8 @@ pub struct Settings {
     pub in_flight_bytes_max: usize,
     /// Bounded out-of-orderness of source times, ms; 30 000 by default.
     pub watermark_delay_ms: i64,
+    /// Which life of the source's positions this is.
+    pub incarnation: Incarnation,
     /// Dedupe.
     pub gate: Arc<GateConfig>,
     /// What to do about failures.

@@ -1,6 +1,6 @@
 //! What a running pipeline tells about itself.
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_core::{Counters, Epoch};
@@ -75,6 +75,8 @@ pub struct Summary {
 pub(crate) struct Gauges {
     pub(crate) records_in: AtomicU64,
     pub(crate) events_in: AtomicU64,
+    /// How often the watermark moved without a record, as a partition came to its end.
+    pub(crate) watermark_moves: AtomicU64,
     /// `i64::MIN` before the first source time.
     pub(crate) newest_ms: AtomicI64,
 }
@@ -82,6 +84,11 @@ pub(crate) struct Gauges {
 impl Gauges {
     pub(crate) fn new() -> Self {
         Self { newest_ms: AtomicI64::new(i64::MIN), ..Self::default() }
+    }
+
+    /// Grows with everything that a checkpoint has to take in.
+    pub(crate) fn came_in(&self) -> u64 {
+        self.records_in.load(Ordering::Relaxed) + self.watermark_moves.load(Ordering::Relaxed)
     }
 }
 

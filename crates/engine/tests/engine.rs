@@ -8,8 +8,8 @@ use millstream_core::decoder::{Control, ControlKind, Decoded};
 use millstream_core::record::Slot;
 use millstream_core::source::Next;
 use millstream_core::{
-    Budget, Checkpoint, CommitToken, DeadLetter, DeadLetters, Decoder, Fut, PartitionId, Position, Record,
-    RecordBatch, Result, Sink, Source, Space, StateView, Store,
+    Budget, Checkpoint, CommitToken, DeadLetter, DeadLetters, Decoder, Fut, Incarnation, PartitionId,
+    Position, Record, RecordBatch, Result, Sink, Source, Space, StateView, Store,
 };
 use millstream_engine::{Clock, Phase, Restart, Settings, SystemClock, World, start};
 
@@ -166,6 +166,7 @@ fn settings() -> Settings {
         shards: 1,
         in_flight_bytes_max: 1 << 20,
         watermark_delay_ms: 0,
+        incarnation: Incarnation(0),
         gate: Arc::default(),
         restart: Restart { attempts: 0, delay: Duration::ZERO, stable_after: Duration::MAX },
         idle: None,

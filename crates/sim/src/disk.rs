@@ -43,24 +43,30 @@ pub(crate) struct Vault {
 pub(crate) struct Saved {
     pub(crate) epoch: Epoch,
     pub(crate) committed: Epoch,
-    pub(crate) positions: Vec<(PartitionId, Position)>,
+    pub(crate) positions: BTreeMap<PartitionId, Position>,
     pub(crate) sinks: Vec<SinkMark>,
     pub(crate) ingested_at_us: i64,
-    pub(crate) watermarks: Vec<(PartitionId, i64)>,
+    pub(crate) watermarks: BTreeMap<PartitionId, i64>,
+    pub(crate) watermark_ms: Option<i64>,
     pub(crate) counters: Counters,
     pub(crate) forwards: Vec<Vec<u8>>,
 }
 
 impl Saved {
-    /// What is kept of a checkpoint beside its state.
-    pub(crate) fn of(c: &Checkpoint) -> Self {
+    /// What is kept of a checkpoint beside its state, after `before`: it names only the partitions that moved.
+    pub(crate) fn of(c: &Checkpoint, before: Option<&Self>) -> Self {
+        let (mut positions, mut watermarks) =
+            before.map(|before| (before.positions.clone(), before.watermarks.clone())).unwrap_or_default();
+        positions.extend(c.positions.iter().cloned());
+        watermarks.extend(c.watermarks.iter().cloned());
         Self {
             epoch: c.epoch,
             committed: c.committed,
-            positions: c.positions.clone(),
+            positions,
             sinks: c.sinks.clone(),
             ingested_at_us: c.ingested_at_us,
-            watermarks: c.watermarks.clone(),
+            watermarks,
+            watermark_ms: c.watermark_ms,
             counters: c.counters.clone(),
             forwards: c.forwards.clone(),
         }
@@ -68,19 +74,18 @@ impl Saved {
 
     /// The checkpoint as a store hands it out.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
-        let Saved { epoch, committed, positions, sinks, ingested_at_us, watermarks, counters, forwards } =
-            self.clone();
-        let state = millstream_core::StateDelta::default();
+        let saved = self.clone();
         Checkpoint {
-            epoch,
-            committed,
-            positions,
-            sinks,
-            ingested_at_us,
-            watermarks,
-            counters,
-            forwards,
-            state,
+            epoch: saved.epoch,
+            committed: saved.committed,
+            positions: saved.positions.into_iter().collect(),
+            sinks: saved.sinks,
+            ingested_at_us: saved.ingested_at_us,
+            watermarks: saved.watermarks.into_iter().collect(),
+            watermark_ms: saved.watermark_ms,
+            counters: saved.counters,
+            forwards: saved.forwards,
+            ..Checkpoint::default()
         }
     }
 }

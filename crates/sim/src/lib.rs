@@ -8,8 +8,7 @@
 //! Checkers stand outside. They look at the sinks' contents, the dead letters and the checkpoints, at every step and once more
 //! when everything was delivered ([`verdict`]). Whether they see anything is shown by the [`Mutant`]s.
 //!
-//! `MILLSTREAM_SIM_SEEDS=n` runs n seeds, `MILLSTREAM_SIM_SEED=n` runs one and prints what happened;
-//! `MILLSTREAM_SIM_LIMITS=values,reuse` goes beyond the known [`Limits`].
+//! `MILLSTREAM_SIM_SEEDS=n` runs n seeds, `MILLSTREAM_SIM_SEED=n` runs one and prints what happened.
 
 mod decoder;
 mod delivery;
@@ -33,4 +32,3 @@ mod writer;
 pub use fault::{Call, Edge, Fault};
 pub use mutant::Mutant;
 pub use scenario::{Options, Outcome, run};
-pub use writer::Limits;

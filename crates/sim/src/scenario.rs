@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_core::Incarnation;
 use millstream_core::dedupe::{GateConfig, Mode};
 use millstream_engine::{Handle, Restart, Settings, start};
 use tokio::time::{sleep, timeout};
@@ -19,7 +20,7 @@ use crate::source::{QUEUE_IDLE, SourceKind};
 use crate::stage::Stage;
 use crate::verdict;
 use crate::world::{Layout, SimWorld, SinkSpec};
-use crate::writer::{Limits, Writer};
+use crate::writer::Writer;
 
 /// No life takes longer than this, in virtual time: a pipeline that still runs is stuck.
 const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
@@ -48,8 +49,6 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whether to write down every step.
     pub trace: bool,
-    /// Known limits to go beyond.
-    pub limits: Limits,
 }
 
 /// Runs the world of `seed`.
@@ -81,10 +80,10 @@ struct Scenario {
 
 impl Scenario {
     fn new(seed: u64, options: Options) -> Self {
-        let Options { mutant, trace, limits } = options;
+        let Options { mutant, trace } = options;
         let mut random = Random::new(seed);
         let target = random.pick(&[30, 60, 100, 300]);
-        let history = Arc::new(Writer::write(random.fork(), target, limits));
+        let history = Arc::new(Writer::write(random.fork(), target));
         let partitions = Arc::new(delivery::deliver(&history, random.fork()));
         let stage = Arc::new(Stage::new(history, Disk::default(), random.fork(), mutant, trace));
         let kind = random.pick(&[SourceKind::Log, SourceKind::Queue]);
@@ -186,6 +185,7 @@ impl Scenario {
             shards: random.pick(&[1, 2, 3, 7]),
             in_flight_bytes_max: 1 << 20,
             watermark_delay_ms: random.pick(&[0, 5000, 30_000]),
+            incarnation: Incarnation(0),
             gate: self.gate.clone(),
             restart: Restart {
                 // Slow calls can outlast many checkpoints; they become fast after a while.

@@ -65,6 +65,8 @@ struct Lane {
     handed: Vec<usize>,
     /// Queue: how many of these were acknowledged or lost.
     released: usize,
+    /// Everything was delivered, and the engine was told so.
+    resting: bool,
     /// Queue: to be delivered again at that time.
     lost: VecDeque<(Instant, usize)>,
 }
@@ -76,6 +78,7 @@ pub(crate) struct SimSource {
     kind: SourceKind,
     session: u64,
     lanes: Vec<Lane>,
+    resting: Vec<PartitionId>,
     random: Random,
     pace_ms: u64,
     /// When the next records come. Outlasts the calls that wait for it: the engine drops them as it likes.
@@ -91,7 +94,7 @@ impl SimSource {
     ) -> Self {
         let random = stage.lock().random.fork();
         let lanes = partitions.iter().map(|_| Lane::default()).collect();
-        Self { stage, partitions, kind, session: 0, lanes, random, pace_ms, due: None }
+        Self { stage, partitions, kind, session: 0, lanes, resting: Vec::new(), random, pace_ms, due: None }
     }
 
     /// A log goes on from the positions, and sometimes delivers a few records before them again.
@@ -231,15 +234,26 @@ impl Source for SimSource {
             sleep_until(*self.due.get_or_insert_with(|| Instant::now() + wait)).await;
             self.due = None;
             let ready: Vec<_> = (0..self.lanes.len()).filter(|&p| self.ready(p)).collect();
+            for (p, lane) in self.lanes.iter_mut().enumerate() {
+                let rests = !ready.contains(&p);
+                if rests && !std::mem::replace(&mut lane.resting, rests) {
+                    self.resting.push(self.partitions[p].id.clone());
+                }
+            }
             if ready.is_empty() {
                 self.due = Some(Instant::now() + POLL);
                 return Ok(if self.kind == SourceKind::Log { Next::End } else { Next::Idle });
             }
             let partition = self.random.pick(&ready);
+            self.lanes[partition].resting = false;
             let batch = self.batch(partition, budget);
             self.stage.step(Call::SourceNext, Edge::After, "source").await?;
             Ok(Next::Batch(batch))
         })
+    }
+
+    fn resting(&mut self) -> Vec<PartitionId> {
+        std::mem::take(&mut self.resting)
     }
 
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
@@ -249,9 +263,12 @@ impl Source for SimSource {
                 let progress = Progress::of(position);
                 {
                     let mut state = self.stage.lock();
-                    let durable = state.disk.store.checkpoint.as_ref().and_then(|c| {
-                        c.positions.iter().find(|(p, _)| p == id).map(|(_, at)| Progress::of(at))
-                    });
+                    let durable = state
+                        .disk
+                        .store
+                        .checkpoint
+                        .as_ref()
+                        .and_then(|c| c.positions.get(id).map(Progress::of));
                     if durable.is_none_or(|durable| durable < progress) {
                         state.breach(format!(
                             "{id} was released up to {progress:?}, but the last checkpoint stands at {durable:?}"

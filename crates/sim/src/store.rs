@@ -64,7 +64,8 @@ impl Store for SimStore {
                 state.count("forwards", checkpoint.forwards.len() as u64);
                 write_state(&mut state.disk.store, &mut checkpoint);
                 state.disk.restored = false;
-                state.disk.store.checkpoint = Some(Saved::of(&checkpoint));
+                let saved = Saved::of(&checkpoint, state.disk.store.checkpoint.as_ref());
+                state.disk.store.checkpoint = Some(saved);
             }
             self.stage.step(Call::StoreCommit, Edge::After, "store").await
         })
@@ -161,15 +162,14 @@ fn check(state: &mut State, next: &Checkpoint) {
             ));
         }
     }
-    for (partition, position) in &before.positions {
-        let now = next.positions.iter().find(|(p, _)| p == partition).map(|(_, at)| at);
-        if now.is_none_or(|now| Progress::of(now) < Progress::of(position)) {
+    for (partition, position) in &next.positions {
+        if before.positions.get(partition).is_some_and(|was| Progress::of(position) < Progress::of(was)) {
             state.breach(format!("the position of {partition} went back at checkpoint {}", next.epoch.0));
         }
     }
-    let waiting = (next.watermarks.len(), before.watermarks.len());
-    if waiting.0 < waiting.1 {
-        state.breach(format!("a watermark was lost at checkpoint {}", next.epoch.0));
+    let went_back = |(p, ms): &(_, i64)| before.watermarks.get(p).is_some_and(|was| ms < was);
+    if next.watermarks.iter().any(went_back) || next.watermark_ms < before.watermark_ms {
+        state.breach(format!("a watermark went back at checkpoint {}", next.epoch.0));
     }
 }
 

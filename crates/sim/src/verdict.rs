@@ -94,7 +94,7 @@ fn judge_replica(history: &History, current: &Current, counters: &Counters, wron
         let name = format!("{}.{}", table.schema, table.name);
         let rows = current.rows(&name);
         let ids: BTreeSet<_> = rows.keys().chain(truth.keys()).copied().collect();
-        let mut unresolved = 0;
+        let mut unresolved = Vec::new();
         for id in ids {
             let (seen, truth) = (rows.get(&id), truth.get(&id));
             if seen == truth {
@@ -102,17 +102,19 @@ fn judge_replica(history: &History, current: &Current, counters: &Counters, wron
             }
             match (seen, truth) {
                 (Some(seen), Some(truth)) if seen.big == Big::Unchanged && agrees(seen, truth) => {
-                    unresolved += 1
+                    unresolved.push(id);
                 }
                 _ => wrong.push(format!("the replica of {name} id={id} shows {seen:?}, not {truth:?}")),
             }
         }
         let counted = counters.tables.get(&name).map_or(0, |counts| counts.unresolved);
-        if unresolved > counted {
-            wrong
-                .push(format!("{unresolved} values of {name} stayed unresolved, but {counted} were counted"));
+        if unresolved.len() as u64 > counted {
+            wrong.push(format!(
+                "{} values of {name} stayed unresolved (ids {unresolved:?}), but {counted} were counted",
+                unresolved.len()
+            ));
         }
-        all += unresolved;
+        all += unresolved.len() as u64;
     }
     all
 }

@@ -12,18 +12,6 @@ use millstream_core::{Op, Snapshot};
 use crate::history::{Big, Cells, Change, History, Identity, Item, Table};
 use crate::random::Random;
 
-/// Known limits of keeping large values, which histories keep clear of unless asked not to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// The first transaction after a snapshot may delete and move rows that the snapshot read, and change their large values.
-    /// Its order is below the reads' although it is newer. Where such events arrive late, large values are ranked by that order
-    /// alone, so that a replica can keep the read's value.
-    pub values_across_snapshots: bool,
-    /// A key that a key change left is used again. State forgets the left row's large values then, although the new key may
-    /// still ask for them.
-    pub reuse_of_left_keys: bool,
-}
-
 /// Positions are bytes in a log: two never touch.
 const STEP: u64 = 16;
 
@@ -60,19 +48,14 @@ pub(crate) struct Writer {
     streaming: bool,
     /// The next transaction is the first after an ad-hoc snapshot.
     after_snapshot: bool,
-    /// The position of the last snapshot, if no transaction was streamed since; and the keys that it read.
-    fresh_reads: Option<(u64, BTreeSet<(usize, i64)>)>,
     /// Tables and positions of incremental reads: an event is named by its position, so none is read twice at one.
     chunks: BTreeSet<(usize, u64)>,
-    /// Keys that key changes left.
-    left: BTreeSet<(usize, i64)>,
     next_v: i64,
-    limits: Limits,
 }
 
 impl Writer {
     /// A history of about `target` events.
-    pub(crate) fn write(mut random: Random, target: usize, limits: Limits) -> History {
+    pub(crate) fn write(mut random: Random, target: usize) -> History {
         let count = 2 + random.index(TABLES.len() - 1);
         let keys = random.pick(&[1, 2, 4, 8, 20, 60]);
         let history = History {
@@ -91,11 +74,8 @@ impl Writer {
             last_commit: None,
             streaming: false,
             after_snapshot: false,
-            fresh_reads: None,
             chunks: BTreeSet::new(),
-            left: BTreeSet::new(),
             next_v: 0,
-            limits,
         };
         writer.before_capture();
         while writer.history.changes.len() < target {
@@ -206,14 +186,7 @@ impl Writer {
         if self.streaming {
             self.last_commit = Some(commit);
             self.after_snapshot = false;
-            self.fresh_reads = None;
         }
-    }
-
-    /// Whether a change's order is below that of a read of its row that it is newer than.
-    fn is_below_read(&self, change: &Change) -> bool {
-        let (Some((s, keys)), Some(id)) = (&self.fresh_reads, change.id) else { return false };
-        change.p.unwrap_or(change.lsn) <= *s && keys.contains(&(change.table, id))
     }
 
     fn apply(&mut self, slot: Slot, p: Option<u64>, rows: &mut Vec<usize>) {
@@ -252,20 +225,8 @@ impl Writer {
             return;
         }
         let old = self.history.rows[table].get(&id).cloned();
-        let usable = |id: &i64| self.limits.reuse_of_left_keys || !self.left.contains(&(table, *id));
-        let free = moved.filter(|to| !self.history.rows[table].contains_key(to)).filter(usable);
-        let unusable = !usable(&id);
-        let plain = !self.limits.values_across_snapshots && self.is_below_read(&change);
+        let free = moved.filter(|to| !self.history.rows[table].contains_key(to));
         match (old, free) {
-            (Some(old), _) if plain => {
-                let now = Cells { v: self.fresh_v(), big: old.big };
-                let full = self.history.tables[table].identity == Identity::Full;
-                let big = if full || now.big == Big::Null { now.big.clone() } else { Big::Unchanged };
-                let seen = Cells { v: now.v, big };
-                self.history.rows[table].insert(id, now);
-                self.stream(Change { op: Op::Update, cells: Some(seen), ..change });
-            }
-            (None, _) if unusable => {}
             (None, _) => {
                 let big = self.fresh_big();
                 let cells = Cells { v: self.fresh_v(), big };
@@ -288,7 +249,6 @@ impl Writer {
     fn move_row(&mut self, change: Change, old: &Cells, to: i64) {
         let (now, seen) = self.updated(change.table, old);
         let from = change.id;
-        self.left.extend(from.map(|id| (change.table, id)));
         let delete = Change { op: Op::Delete, new_id: Some(to), ..change.clone() };
         self.delete(delete, old);
         self.history.rows[change.table].insert(to, now);
@@ -350,9 +310,6 @@ impl Writer {
     fn snapshot(&mut self) {
         let lsn = self.advance();
         self.streaming = true;
-        let keys =
-            self.history.rows.iter().enumerate().flat_map(|(t, rows)| rows.keys().map(move |id| (t, *id)));
-        self.fresh_reads = Some((lsn, keys.collect()));
         for table in 0..self.history.tables.len() {
             let rows = self.history.rows[table].clone();
             for (id, cells) in rows {
@@ -425,7 +382,7 @@ mod tests {
     #[test]
     fn positions_order_the_changes_of_a_key() {
         for seed in 0..300 {
-            let history = Writer::write(Random::new(seed), 120, Limits::default());
+            let history = Writer::write(Random::new(seed), 120);
             let mut ordered: Vec<_> =
                 history.changes.iter().filter(|c| c.p.is_some() && c.op != Op::Read).collect();
             ordered.sort_by_key(|c| (c.p, c.lsn));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use millstream_sim::{Call, Edge, Fault, Limits, Mutant, Options, Outcome, run};
+use millstream_sim::{Call, Edge, Fault, Mutant, Options, Outcome, run};
 
 /// Seeds that every test run tries; `MILLSTREAM_SIM_SEEDS` asks for another number.
 const SEEDS: u64 = 2000;
@@ -19,21 +19,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn limits() -> Limits {
-    let asked = std::env::var("MILLSTREAM_SIM_LIMITS").unwrap_or_default();
-    let asked = |name: &str| asked.split(',').any(|limit| limit == name);
-    Limits { values_across_snapshots: asked("values"), reuse_of_left_keys: asked("reuse") }
-}
-
 /// Runs one seed with a trace and fails if it does.
 fn show(seed: u64) {
-    let outcome = run(seed, Options { trace: true, limits: limits(), ..Options::default() });
+    let outcome = run(seed, Options { trace: true, ..Options::default() });
     println!("{}", outcome.trace.join("\n"));
-    let limits = std::env::var("MILLSTREAM_SIM_LIMITS")
-        .map_or_else(|_| String::new(), |l| format!("MILLSTREAM_SIM_LIMITS={l} "));
     assert!(
         outcome.violations.is_empty(),
-        "seed {seed} failed:\n  {}\nto see it again: {limits}MILLSTREAM_SIM_SEED={seed} cargo test -p millstream-sim --test sim \
+        "seed {seed} failed:\n  {}\nto see it again: MILLSTREAM_SIM_SEED={seed} cargo test -p millstream-sim --test sim \
          seeds -- --nocapture",
         outcome.violations.join("\n  ")
     );
@@ -75,7 +67,7 @@ fn tally(seeds: u64) -> Tally {
             if seed >= seeds || tally.failed.len() >= FAILED_MAX {
                 return tally;
             }
-            tally.add(seed, run(seed, Options { limits: limits(), ..Options::default() }));
+            tally.add(seed, run(seed, Options::default()));
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);

@@ -1,54 +1,52 @@
-//! A checkpoint's bytes, without its keyed state (which has entries of its own).
+//! A checkpoint's bytes, without its keyed state and what it says of single partitions (which have rows of their own: a
+//! checkpoint a second must not write the positions of thousands of files over that rest).
 //!
 //! ```text
-//! format (1 byte, = 1)
-//! epoch, committed                       varint each
+//! format (1 byte, = 2)
+//! epoch, committed, incarnation          varint each
 //! ingested_at_us                         zigzag
-//! n positions:   partition, position     length-prefixed
+//! watermark                              0, or 1 and zigzag ms
 //! n sink marks:  sink, epoch, token
-//! n watermarks:  partition, zigzag ms
 //! n forwards:    bytes
 //! counters:      records, bytes, decoded, n control, n dead (code, n), n tables (name, n fields),
 //!                n sinks (name, n fields), n notices (code, n)
 //! ```
 //! Counter structs are written as a field count and the fields, so that a later version can append fields and still
 //! read this one's.
+//!
+//! A partition's rows, each its format (1 byte, = 1) and the rest of the value: its position as it is, its highest source time
+//! in ms as zigzag.
 
 use std::collections::BTreeMap;
 
+use millstream_core::bytes::{put_bytes, put_signed, put_varint};
 use millstream_core::checkpoint::SinkMark;
 use millstream_core::counters::SinkCounters;
-use millstream_core::key::put_varint;
 use millstream_core::{
-    Checkpoint, CommitToken, Counters, Epoch, Error, PartitionId, Position, Result, TableCounters,
+    Checkpoint, CommitToken, Counters, Epoch, Error, Incarnation, Position, Result, TableCounters,
 };
 
-use crate::bytes::{Fields, put_bytes, put_signed};
+use crate::fields::Fields;
 
 /// The format that this version writes, and the only one it reads.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The same for rows of partitions.
+const PARTITION_FORMAT: u8 = 1;
 
-/// The bytes of a checkpoint without its state.
+/// The bytes of a checkpoint without its state and its partitions.
 pub fn encode_checkpoint(c: &Checkpoint) -> Vec<u8> {
     let mut out = vec![FORMAT];
     put_varint(&mut out, c.epoch.0);
     put_varint(&mut out, c.committed.0);
+    put_varint(&mut out, c.incarnation.0.into());
     put_signed(&mut out, c.ingested_at_us);
-    put_varint(&mut out, c.positions.len() as u64);
-    for (partition, position) in &c.positions {
-        put_bytes(&mut out, partition.0.as_bytes());
-        put_bytes(&mut out, &position.0);
-    }
+    out.push(u8::from(c.watermark_ms.is_some()));
+    c.watermark_ms.iter().for_each(|ms| put_signed(&mut out, *ms));
     put_varint(&mut out, c.sinks.len() as u64);
     for mark in &c.sinks {
         put_bytes(&mut out, mark.sink.as_bytes());
         put_varint(&mut out, mark.epoch.0);
         put_bytes(&mut out, &mark.token.0);
-    }
-    put_varint(&mut out, c.watermarks.len() as u64);
-    for (partition, ms) in &c.watermarks {
-        put_bytes(&mut out, partition.0.as_bytes());
-        put_signed(&mut out, *ms);
     }
     put_varint(&mut out, c.forwards.len() as u64);
     for forward in &c.forwards {
@@ -58,7 +56,7 @@ pub fn encode_checkpoint(c: &Checkpoint) -> Vec<u8> {
     out
 }
 
-/// A checkpoint from [`encode_checkpoint`]'s bytes, with empty state. Refuses unknown formats and damaged bytes.
+/// A checkpoint from [`encode_checkpoint`]'s bytes, with empty state and no partitions. Refuses unknown formats and damaged bytes.
 pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint> {
     let (&format, rest) =
         bytes.split_first().ok_or_else(|| Fields::new(bytes, "the checkpoint").damaged())?;
@@ -72,19 +70,19 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint> {
     let mut c = Checkpoint {
         epoch: Epoch(f.number()?),
         committed: Epoch(f.number()?),
+        incarnation: Incarnation(u16::try_from(f.number()?).map_err(|_| f.damaged())?),
         ingested_at_us: f.signed()?,
+        watermark_ms: match f.number()? {
+            0 => None,
+            1 => Some(f.signed()?),
+            _ => return Err(f.damaged()),
+        },
         ..Checkpoint::default()
     };
-    for _ in 0..f.count()? {
-        c.positions.push((PartitionId::new(f.text()?), Position(f.bytes()?.to_vec())));
-    }
     for _ in 0..f.count()? {
         let sink = f.text()?.to_owned();
         let epoch = Epoch(f.number()?);
         c.sinks.push(SinkMark { sink, epoch, token: CommitToken(f.bytes()?.to_vec()) });
-    }
-    for _ in 0..f.count()? {
-        c.watermarks.push((PartitionId::new(f.text()?), f.signed()?));
     }
     for _ in 0..f.count()? {
         c.forwards.push(f.bytes()?.to_vec());
@@ -92,6 +90,42 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint> {
     c.counters = take_counters(&mut f)?;
     f.end()?;
     Ok(c)
+}
+
+/// The value of a partition's row.
+pub(crate) fn encode_position(position: &Position) -> Vec<u8> {
+    [&[PARTITION_FORMAT], &position.0[..]].concat()
+}
+
+/// The value of a partition's other row.
+pub(crate) fn encode_highest(ms: i64) -> Vec<u8> {
+    let mut out = vec![PARTITION_FORMAT];
+    put_signed(&mut out, ms);
+    out
+}
+
+/// A position from [`encode_position`]'s bytes.
+pub(crate) fn decode_position(bytes: &[u8]) -> Result<Position> {
+    Ok(Position(partition_row(bytes)?.to_vec()))
+}
+
+/// A source time from [`encode_highest`]'s bytes.
+pub(crate) fn decode_highest(bytes: &[u8]) -> Result<i64> {
+    let mut f = Fields::new(partition_row(bytes)?, "the highest source time of a partition");
+    let ms = f.signed()?;
+    f.end()?;
+    Ok(ms)
+}
+
+fn partition_row(bytes: &[u8]) -> Result<&[u8]> {
+    match bytes.split_first() {
+        Some((&PARTITION_FORMAT, rest)) => Ok(rest),
+        Some((format, _)) => Err(Error::fatal(format!(
+            "the checkpoint's partitions have format {format}, and this version of millstream reads format \
+             {PARTITION_FORMAT}: run the version that wrote them"
+        ))),
+        None => Err(Fields::new(bytes, "a partition of the checkpoint").damaged()),
+    }
 }
 
 fn put_counters(out: &mut Vec<u8>, c: &Counters) {
@@ -182,16 +216,13 @@ mod tests {
         let tables = prop::collection::btree_map(".{0,8}", table, 0..3);
         let counts = prop::collection::btree_map("[a-z_]{1,8}", any::<u64>(), 0..3);
         let sinks = prop::collection::btree_map(".{0,8}", any::<[u64; 6]>(), 0..3);
-        let head = (any::<u64>(), any::<u64>(), any::<i64>(), any::<[u64; 3]>(), any::<[u64; 7]>());
-        let lists = (
-            prop::collection::vec((".{0,8}", bytes()), 0..3),
-            prop::collection::vec((".{0,8}", any::<i64>()), 0..3),
-            prop::collection::vec(bytes(), 0..3),
-        );
+        let head = (any::<[u64; 2]>(), any::<u16>(), any::<i64>(), any::<[u64; 3]>(), any::<[u64; 7]>());
+        let lists = (any::<Option<i64>>(), prop::collection::vec(bytes(), 0..3));
         (head, lists, marks, tables, (counts.clone(), counts), sinks).prop_map(
             |(head, lists, marks, tables, (dead, notices), sinks)| {
-                let (epoch, committed, ingested_at_us, [records, bytes, decoded], control) = head;
-                let (positions, watermarks, forwards) = lists;
+                let ([epoch, committed], incarnation, ingested_at_us, [records, bytes, decoded], control) =
+                    head;
+                let (watermark_ms, forwards) = lists;
                 let tables = tables.into_iter().map(|(name, ([a, b, c, d], [e, f, g, h]))| {
                     let t = TableCounters {
                         events: a,
@@ -213,19 +244,16 @@ mod tests {
                 Checkpoint {
                     epoch: Epoch(epoch),
                     committed: Epoch(committed),
-                    positions: positions
-                        .into_iter()
-                        .map(|(p, b)| (PartitionId::new(&p), Position(b)))
-                        .collect(),
+                    incarnation: Incarnation(incarnation),
+                    watermark_ms,
                     sinks: marks
                         .into_iter()
                         .map(|(sink, e, t)| SinkMark { sink, epoch: Epoch(e), token: CommitToken(t) })
                         .collect(),
                     ingested_at_us,
-                    watermarks: watermarks.into_iter().map(|(p, ms)| (PartitionId::new(&p), ms)).collect(),
                     counters: Counters { records, bytes, decoded, control, dead, tables, sinks, notices },
                     forwards,
-                    state: Default::default(),
+                    ..Checkpoint::default()
                 }
             },
         )
@@ -246,6 +274,14 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode_checkpoint(&bytes);
+            let _ = decode_position(&bytes);
+            let _ = decode_highest(&bytes);
+        }
+
+        #[test]
+        fn rows_of_partitions_round_trip(bytes in prop::collection::vec(any::<u8>(), 0..20), ms in any::<i64>()) {
+            prop_assert_eq!(decode_position(&encode_position(&Position(bytes.clone()))).unwrap(), Position(bytes));
+            prop_assert_eq!(decode_highest(&encode_highest(ms)).unwrap(), ms);
         }
     }
 
@@ -254,6 +290,6 @@ mod tests {
         let mut bytes = encode_checkpoint(&Checkpoint::default());
         bytes[0] = 9;
         let error = decode_checkpoint(&bytes).unwrap_err().to_string();
-        assert!(error.contains("format 9") && error.contains("reads format 1"), "{error}");
+        assert!(error.contains("format 9") && error.contains("reads format 2"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 //! promised. Every durable byte carries a format number, and an unknown one is refused, never guessed.
 
 mod absent;
-mod bytes;
+mod fields;
 mod filter;
 mod format;
 mod local;

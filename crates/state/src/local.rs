@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! DIR/state/                     the tree: one keyspace; a key is its space's number (1 byte) and the space's own key,
-//!                                and 0xFF is the checkpoint
+//!                                and 0xFF is the checkpoint, 0xFE a partition's position, 0xFD its highest source time,
+//!                                0xFC says that it was restored and that nothing was committed since
 //! DIR/savepoints/NAME.savepoint  portable copies
 //! ```
 //!
@@ -14,13 +15,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use millstream_core::{Checkpoint, Error, Fut, Result, Space, StateDelta, StateView, Store};
+use millstream_core::{Checkpoint, Error, Fut, PartitionId, Result, Space, StateDelta, StateView, Store};
 
 use crate::absent::Absent;
-use crate::format::{decode_checkpoint, encode_checkpoint};
+use crate::format::{
+    decode_checkpoint, decode_highest, decode_position, encode_checkpoint, encode_highest, encode_position,
+};
 use crate::savepoint;
 
 /// How much memory the store may use.
@@ -40,9 +45,21 @@ impl Default for Options {
 
 /// The checkpoint's key; no space has this number.
 pub(crate) const CHECKPOINT: u8 = 0xFF;
+/// What the keys of partitions' positions begin with.
+const POSITION: u8 = 0xFE;
+/// What the keys of partitions' highest source times begin with.
+const HIGHEST: u8 = 0xFD;
+
+/// The key of the mark that a restore leaves until the first commit.
+pub(crate) const RESTORED: u8 = 0xFC;
 
 /// The tree takes no longer keys, and panics.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+/// A command that looks at a pipeline which does not run holds the lock for moments, maybe those in which it is started; one that
+/// runs holds it for good. So a lock is waited for, for a second.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// From this many rows an epoch is written as a table of its own; below, tables would be too small to pay.
 const TABLE_ROWS_MIN: usize = 100_000;
@@ -63,6 +80,8 @@ impl std::fmt::Debug for LocalStore {
 pub(crate) struct Tree {
     pub(crate) db: Database,
     pub(crate) rows: Keyspace,
+    /// The mark of a restore may be there.
+    restored: AtomicBool,
     absent: Arc<Absent>,
 }
 
@@ -86,11 +105,12 @@ impl LocalStore {
     }
 
     /// Makes a store in `directory` from a savepoint: a path, or a name under the directory's own `savepoints`. The
-    /// directory must not hold a store yet; after a crash in the middle it does not.
+    /// directory must not hold a store yet, but for one that was restored and never committed since: a run whose sinks
+    /// could not follow the savepoint can be tried again. After a crash in the middle there is none.
     pub fn restore(directory: &Path, savepoint: &str, options: Options) -> Result<()> {
         let file = savepoint::find(directory, savepoint)?;
         let state = directory.join("state");
-        if state.exists() {
+        if state.exists() && !Tree::open(&state, options)?.is_only_restored()? {
             return Err(Error::fatal(format!(
                 "{} already holds a checkpoint: move it away to start from savepoint {savepoint}",
                 directory.display()
@@ -103,6 +123,9 @@ impl LocalStore {
         let tree = Tree::open(&half, options)?;
         savepoint::read(&file, &tree)?;
         drop(tree);
+        if state.exists() {
+            std::fs::remove_dir_all(&state).map_err(|e| io("cannot remove", &state, e))?;
+        }
         std::fs::rename(&half, &state).map_err(|e| io("cannot rename", &half, e))
     }
 }
@@ -110,13 +133,23 @@ impl LocalStore {
 impl Tree {
     fn open(path: &Path, options: Options) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|e| io("cannot create", path, e))?;
-        let opened = Database::builder(path)
-            .cache_size(options.cache_bytes)
-            // With more, idle workers pass each other compaction messages without pause.
-            .worker_threads(1)
-            .max_journaling_size(JOURNAL_BYTES)
-            .manual_journal_persist(true)
-            .open();
+        let open = || {
+            Database::builder(path)
+                .cache_size(options.cache_bytes)
+                // With more, idle workers pass each other compaction messages without pause.
+                .worker_threads(1)
+                .max_journaling_size(JOURNAL_BYTES)
+                .manual_journal_persist(true)
+                .open()
+        };
+        let mut opened = open();
+        for _ in 0..LOCK_TRIES {
+            if !matches!(opened, Err(fjall::Error::Locked)) {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            opened = open();
+        }
         let db = opened.map_err(|e| match e {
             fjall::Error::Locked => Error::transient(format!(
                 "the checkpoint directory {} is in use by another process: end that pipeline first, or give this one a \
@@ -129,15 +162,27 @@ impl Tree {
             .keyspace("rows", || keyspace_options(options))
             .map_err(|e| storage("cannot open the tree", e))?;
         let is_empty = rows.is_empty().map_err(|e| storage("cannot read the tree", e))?;
-        Ok(Self { db, rows, absent: Arc::new(Absent::new(is_empty)) })
+        Ok(Self { db, rows, restored: AtomicBool::new(true), absent: Arc::new(Absent::new(is_empty)) })
+    }
+
+    /// Whether a savepoint was restored here and nothing was committed since.
+    fn is_only_restored(&self) -> Result<bool> {
+        self.rows.contains_key([RESTORED]).map_err(|e| storage("cannot read the tree", e))
     }
 
     fn commit(&self, checkpoint: Checkpoint) -> Result<()> {
         let encoded = encode_checkpoint(&checkpoint);
         let StateDelta { writes } = checkpoint.state;
-        let mut rows: Vec<Row> = Vec::with_capacity(writes.len() + 1);
+        let mut rows: Vec<Row> = Vec::with_capacity(writes.len() + 2 * checkpoint.positions.len() + 1);
         rows.extend(writes.into_iter().map(|(space, key, value)| (row_key(space, &key), value)));
+        let positions = checkpoint.positions.iter();
+        rows.extend(positions.map(|(p, at)| (partition_key(POSITION, p), Some(encode_position(at)))));
+        let highest = checkpoint.watermarks.iter();
+        rows.extend(highest.map(|(p, ms)| (partition_key(HIGHEST, p), Some(encode_highest(*ms)))));
         rows.push((vec![CHECKPOINT], Some(encoded)));
+        if self.restored.load(Ordering::Relaxed) && self.is_only_restored()? {
+            rows.push((vec![RESTORED], None));
+        }
         // Sorted rows make both ways cheaper. The sort is stable, so of a key's writes the last one comes first when
         // reversed, and stays.
         rows.reverse();
@@ -153,7 +198,9 @@ impl Tree {
         let _announced = self.absent.announce(keys.iter().map(|(key, _)| &key[..]));
         let written =
             if rows.len() < TABLE_ROWS_MIN { self.commit_batch(rows) } else { self.commit_table(rows) };
-        written.map_err(|e| storage("cannot write the checkpoint", e))
+        written.map_err(|e| storage("cannot write the checkpoint", e))?;
+        self.restored.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     fn commit_batch(&self, rows: Vec<Row>) -> fjall::Result<()> {
@@ -185,14 +232,31 @@ impl Tree {
         self.absent.fill(move || rows.prefix([Space::Keys as u8]).map(|entry| entry.key().ok()));
     }
 
-    pub(crate) fn checkpoint_bytes(&self) -> Result<Option<Vec<u8>>> {
+    /// The last checkpoint without its state.
+    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let bytes = self.rows.get([CHECKPOINT]).map_err(|e| storage("cannot read the checkpoint", e))?;
-        Ok(bytes.map(|b| b.to_vec()))
+        let Some(bytes) = bytes else { return Ok(None) };
+        let mut checkpoint = decode_checkpoint(&bytes)?;
+        checkpoint.positions = self.partitions(POSITION, decode_position)?;
+        checkpoint.watermarks = self.partitions(HIGHEST, decode_highest)?;
+        Ok(Some(checkpoint))
+    }
+
+    /// What is written of each partition under a kind of key.
+    fn partitions<T>(&self, kind: u8, decode: impl Fn(&[u8]) -> Result<T>) -> Result<Vec<(PartitionId, T)>> {
+        let read = |entry: fjall::Guard| {
+            let (key, value) = entry.into_inner().map_err(|e| storage("cannot read the checkpoint", e))?;
+            let name = std::str::from_utf8(&key[1..]).map_err(|e| {
+                Error::fatal("the name of a partition in the checkpoint is damaged").with_source(e)
+            })?;
+            Ok((PartitionId::new(name), decode(&value)?))
+        };
+        self.rows.prefix([kind]).map(read).collect()
     }
 
     /// Writes a restored checkpoint's bytes; the last step of a restore.
     pub(crate) fn put_checkpoint(&self, bytes: &[u8]) -> Result<()> {
-        self.commit_batch(vec![(vec![CHECKPOINT], Some(bytes.to_vec()))])
+        self.commit_batch(vec![(vec![RESTORED], Some(Vec::new())), (vec![CHECKPOINT], Some(bytes.to_vec()))])
             .map_err(|e| storage("cannot write the restored checkpoint", e))
     }
 }
@@ -205,6 +269,13 @@ pub(crate) fn row_key(space: Space, key: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(key.len() + 1);
     row.push(space as u8);
     row.extend_from_slice(key);
+    row
+}
+
+/// The key of what is written of a partition.
+fn partition_key(kind: u8, partition: &PartitionId) -> Vec<u8> {
+    let mut row = vec![kind];
+    row.extend_from_slice(partition.0.as_bytes());
     row
 }
 
@@ -249,7 +320,7 @@ impl StateView for Tree {
 impl Store for LocalStore {
     fn latest(&mut self) -> Fut<'_, Result<Option<Checkpoint>>> {
         let tree = self.tree.clone();
-        Box::pin(async move { tree.checkpoint_bytes()?.map(|bytes| decode_checkpoint(&bytes)).transpose() })
+        Box::pin(blocking(move || tree.checkpoint()))
     }
 
     fn commit(&mut self, checkpoint: Checkpoint) -> Fut<'_, Result<()>> {

@@ -15,11 +15,10 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use fjall::Readable;
-use millstream_core::key::{put_varint, take_varint};
+use millstream_core::bytes::{put_bytes, put_varint, take_varint};
 use millstream_core::{Error, Result};
 
-use crate::bytes::put_bytes;
-use crate::local::{CHECKPOINT, Tree, io, storage};
+use crate::local::{CHECKPOINT, RESTORED, Tree, io, storage};
 
 const MAGIC: &[u8; 7] = b"MLSSAVE";
 const FORMAT: u8 = 1;
@@ -78,6 +77,9 @@ pub(crate) fn write(directory: &Path, name: &str, tree: &Tree) -> Result<String>
     let mut entries = 0u64;
     for entry in snapshot.range(&tree.rows, ..[CHECKPOINT]) {
         let (key, value) = entry.into_inner().map_err(|e| storage("cannot read keyed state", e))?;
+        if *key == [RESTORED] {
+            continue;
+        }
         buffer.clear();
         buffer.push(1);
         put_bytes(&mut buffer, &key);

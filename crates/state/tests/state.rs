@@ -73,6 +73,8 @@ async fn a_savepoint_restores_elsewhere_and_only_whole() {
     };
     restored.view().scan(Space::Keys, b"key", &mut count).unwrap();
     assert_eq!(seen, keys.len());
+    restored.commit(checkpoint(2, &[])).await.unwrap();
+    drop(restored);
     let again = LocalStore::restore(to.path(), &path, Options::default()).unwrap_err().to_string();
     assert!(again.contains("already holds a checkpoint"), "{again}");
 
@@ -180,4 +182,80 @@ async fn a_key_that_is_there_is_found_while_absent_ones_are_learnt() {
     // The thread that reads ends with the store, or this would be refused.
     drop((store, view));
     open(dir.path());
+}
+
+/// Every checkpoint wrote the positions of all files over, also of those that rest: with thousands of files and a checkpoint a
+/// second, megabytes a second for nothing. It names those that moved now, and the store keeps the others, in savepoints too.
+#[tokio::test]
+async fn a_checkpoint_writes_the_partitions_that_moved() {
+    let at = |p: &str, n: u8| (PartitionId::new(p), Position(vec![n]));
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut store = open(from.path());
+    let first = Checkpoint {
+        positions: vec![at("a", 1), at("b", 1), at("c", 1)],
+        watermarks: vec![(PartitionId::new("a"), 10), (PartitionId::new("b"), -20)],
+        watermark_ms: Some(-20),
+        ..checkpoint(1, &[])
+    };
+    store.commit(first).await.unwrap();
+    let second = Checkpoint {
+        positions: vec![at("b", 2)],
+        watermarks: vec![(PartitionId::new("b"), 30)],
+        watermark_ms: Some(10),
+        ..checkpoint(2, &[])
+    };
+    store.commit(second).await.unwrap();
+    let path = store.savepoint("s").await.unwrap();
+    LocalStore::restore(to.path(), &path, Options::default()).unwrap();
+    for mut store in [store, open(to.path())] {
+        let last = store.latest().await.unwrap().unwrap();
+        assert_eq!(last.positions, [at("a", 1), at("b", 2), at("c", 1)]);
+        assert_eq!(last.watermarks, [(PartitionId::new("a"), 10), (PartitionId::new("b"), 30)]);
+        assert_eq!(last.watermark_ms, Some(10));
+    }
+}
+
+/// A run from a savepoint that failed before its first checkpoint, since a sink could not go back so far, left the restored
+/// state behind, and every further try was refused for it.
+#[tokio::test]
+async fn a_restore_that_nothing_followed_can_be_tried_again() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut store = open(from.path());
+    let mut paths = Vec::new();
+    for epoch in 1..=2 {
+        store.commit(checkpoint(epoch, &[(Space::Keys, "k", Some(&epoch.to_string()))])).await.unwrap();
+        paths.push(store.savepoint(&format!("s{epoch}")).await.unwrap());
+    }
+    let restore = |path: &str| LocalStore::restore(to.path(), path, Options::default());
+    restore(&paths[1]).unwrap();
+    restore(&paths[1]).unwrap();
+    assert!(restore("nowhere").is_err(), "a savepoint that is not there takes nothing away");
+    restore(&paths[0]).unwrap();
+    let mut restored = open(to.path());
+    assert!(restore(&paths[0]).unwrap_err().to_string().contains("in use"), "a pipeline runs on it");
+    assert_eq!(restored.latest().await.unwrap().unwrap().epoch, Epoch(1));
+    let copy = restored.savepoint("copy").await.unwrap();
+    restored.commit(checkpoint(2, &[])).await.unwrap();
+    drop(restored);
+    assert!(restore(&paths[0]).unwrap_err().to_string().contains("already holds a checkpoint"));
+    let whole = |path: &str| std::fs::read(path).unwrap();
+    assert_eq!(whole(&copy), whole(&paths[0]), "the mark of a restore is no part of a savepoint");
+}
+
+/// `status` opens the store of a pipeline that does not answer yet. In the moment of its start it made that fail, and a pipeline
+/// without restarts ended there.
+#[test]
+fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = open(dir.path());
+    let (opened, wait) = std::sync::mpsc::channel();
+    let path = dir.path().to_owned();
+    let second = std::thread::spawn(move || {
+        opened.send(()).unwrap();
+        LocalStore::open(&path, Options::default()).map(drop)
+    });
+    wait.recv().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    drop(held);
+    second.join().unwrap().unwrap();
 }

@@ -32,8 +32,8 @@ tables:
   public.customers: { schema: customers.schema.json, replica_identity: full }
 checkpoint: { interval: 1s, directory: state }
 sinks:
-  - { type: duckdb, path: demo.duckdb, layout: append }
-  - { type: duckdb, path: demo.duckdb, layout: replica }
+  - { type: duckdb, name: history, path: demo.duckdb, layout: append }
+  - { type: duckdb, name: replica, path: demo.duckdb, layout: replica }
 ";
 /// Events that come twice.
 const REDELIVERED: usize = 500;

@@ -9,6 +9,7 @@ mod quantities;
 mod reader;
 #[cfg(test)]
 mod reference;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,7 @@ pub(crate) use problem::{Problem, Problems};
 pub(crate) use pubsub::{DeadLetterTopicConfig, MessageFormat, PubsubConfig, PubsubSinkConfig};
 pub(crate) use quantities::{Bytes, OneOrMany, Span};
 pub(crate) use reader::nearest;
+pub(crate) use sinks::{DeleteMode, DuckdbConfig, Layout, OnTypeChange, SinkConfig};
 
 /// A pipeline: a source, a decoder, dedupe, and one or more sinks. `${NAME}` and `${NAME:-default}` are filled in from
 /// the environment. Relative paths are relative to this file.
@@ -130,7 +132,8 @@ pub(crate) struct DecodeConfig {
     pub(crate) unavailable_value_placeholder: Option<String>,
     /// `hstore.handling.mode` of the connector.
     pub(crate) hstore_handling_mode: Option<HstoreMode>,
-    /// What becomes of dates and times outside the years 1 to 9999, and of infinite ones. `null` by default.
+    /// What becomes of dates and times outside the years 1 to 9999, and of infinite ones, in rows and in `ts_ms`. `null` by
+    /// default.
     pub(crate) out_of_range: Option<OutOfRange>,
     /// What becomes of decimals that are NaN or infinite. `null` by default.
     pub(crate) not_finite: Option<NotFinite>,
@@ -391,86 +394,6 @@ pub(crate) struct CheckpointConfig {
     pub(crate) directory: Option<PathBuf>,
     /// A checkpoint that takes longer fails. `10m` by default.
     pub(crate) timeout: Option<Span>,
-}
-
-/// Where events go.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(tag = "type")]
-pub(crate) enum SinkConfig {
-    /// Tables of a DuckDB file.
-    Duckdb(DuckdbConfig),
-    /// Messages of a Pub/Sub topic.
-    Pubsub(PubsubSinkConfig),
-    /// Counts and drops, for measuring.
-    Discard(DiscardConfig),
-}
-
-/// Tables of a DuckDB file.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DuckdbConfig {
-    /// The sink's name in checkpoints and summaries; its place and type by default, e.g. `0-duckdb`.
-    pub(crate) name: Option<String>,
-    /// The DuckDB file; made if it is not there. Several sinks may share it.
-    pub(crate) path: PathBuf,
-    /// The schema in the file. `main` by default.
-    pub(crate) dataset: Option<String>,
-    /// The shape in which events land. `append` by default.
-    #[serde(default)]
-    pub(crate) layout: Layout,
-    /// What a replica does with deleted rows. `hard` by default.
-    pub(crate) delete: Option<DeleteMode>,
-    /// What becomes of a value whose type the column cannot take and widening cannot help. `new-column` by default.
-    pub(crate) on_type_change: Option<OnTypeChange>,
-    /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
-    pub(crate) table_name: Option<String>,
-    /// Memory that DuckDB may take before it uses the disk, for all sinks on the file. `1GiB` by default; thousands of
-    /// tables need more.
-    pub(crate) memory: Option<Bytes>,
-}
-
-/// The shape in which events land in a warehouse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Layout {
-    /// Every event as a row of `T_raw`, and a view `T_latest` of the current rows.
-    #[default]
-    Append,
-    /// Every event in `T_changelog`, with the row before and after.
-    Changelog,
-    /// The current rows in `T`.
-    Replica,
-}
-
-/// What a replica does with deleted rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum DeleteMode {
-    /// Keeps them, marked by `_metadata_deleted`.
-    Soft,
-    /// Removes them.
-    Hard,
-}
-
-/// What becomes of a value whose type its column cannot take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum OnTypeChange {
-    /// It lands in a new column `name__type`.
-    NewColumn,
-    /// The event becomes a dead letter.
-    DeadLetter,
-    /// The pipeline stops.
-    Stop,
-}
-
-/// Counts and drops, for measuring.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DiscardConfig {
-    /// The sink's name in summaries; its place and type by default, e.g. `0-discard`.
-    pub(crate) name: Option<String>,
 }
 
 /// Where records and rows go that could not be processed.

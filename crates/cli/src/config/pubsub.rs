@@ -53,7 +53,7 @@ pub(crate) struct PubsubConfig {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PubsubSinkConfig {
-    /// The sink's name in checkpoints and summaries.
+    /// The sink's name in checkpoints and summaries. `pubsub` by default; needed if there are several of them.
     pub(crate) name: Option<String>,
     /// The project, if `topic` is no full name.
     pub(crate) project: Option<String>,

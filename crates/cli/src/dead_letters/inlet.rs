@@ -96,6 +96,11 @@ pub(crate) struct Inlet {
     /// Where the next letter of a stage is probably found: after this number, at this byte.
     ahead: BTreeMap<Stage, (u64, u64)>,
     notices: Vec<Notice>,
+    /// Replayed as of the last checkpoint.
+    durable: BTreeMap<Stage, Ranges>,
+    /// Partitions of letters that were given; they rest when there are no more.
+    giving: BTreeSet<PartitionId>,
+    resting: Vec<PartitionId>,
 }
 
 impl Inlet {
@@ -105,8 +110,18 @@ impl Inlet {
         desk: std::sync::Arc<Desk>,
         topic_source: Option<TopicSource>,
     ) -> Self {
-        let (replayed, ahead, notices) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { inner, desk, topic_source, topic: None, replayed, ahead, notices }
+        Self {
+            inner,
+            desk,
+            topic_source,
+            topic: None,
+            replayed: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            notices: Vec::new(),
+            durable: BTreeMap::new(),
+            giving: BTreeSet::new(),
+            resting: Vec::new(),
+        }
     }
 
     /// Opens the topic's subscription if its letters were asked for.
@@ -259,6 +274,7 @@ impl Source for Inlet {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
             self.desk.settle(&replayed)?;
+            self.durable.clone_from(&replayed);
             self.replayed = replayed;
             match &mut self.inner {
                 Some(inner) => inner.open(&others).await,
@@ -270,8 +286,10 @@ impl Source for Inlet {
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
         Box::pin(async move {
             if let Some(batch) = self.replay(budget)? {
+                self.giving.insert(batch.partition.clone());
                 return Ok(Next::Batch(batch));
             }
+            self.resting.extend(std::mem::take(&mut self.giving));
             self.open_topic().await?;
             self.next_of_both(budget).await
         })
@@ -280,7 +298,8 @@ impl Source for Inlet {
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
-            self.desk.settle(&replayed)?;
+            self.durable.extend(replayed);
+            self.desk.settle(&self.durable)?;
             let of_topic = positions.iter().find(|(partition, _)| &*partition.0 == topic::PARTITION);
             if let (Some(topic), Some((_, position))) = (&mut self.topic, of_topic)
                 && topic.release(position).await?
@@ -307,11 +326,51 @@ impl Source for Inlet {
         })
     }
 
+    fn resting(&mut self) -> Vec<PartitionId> {
+        let mut resting = std::mem::take(&mut self.resting);
+        if let Some(inner) = &mut self.inner {
+            resting.extend(inner.resting());
+        }
+        resting
+    }
+
     fn notices(&mut self) -> Vec<Notice> {
         let mut notices = std::mem::take(&mut self.notices);
         if let Some(inner) = &mut self.inner {
             notices.extend(inner.notices());
         }
         notices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn now(mut work: Fut<'_, Result<()>>) {
+        let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("nothing is waited for")
+        };
+        done.unwrap();
+    }
+
+    /// A release names the partitions that moved, and the ledger lists the letters of all.
+    #[test]
+    fn a_release_of_one_stage_leaves_the_ledger_of_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = Arc::new(Desk::new(folder.path()));
+        let at = |stage: Stage, number| {
+            let mut ranges = Ranges::default();
+            ranges.insert(number);
+            (PartitionId::new(&format!("{PREFIX}{}", stage.name())), Position(ranges.encode()))
+        };
+        let mut inlet = Inlet::new(None, desk, None);
+        now(inlet.open(&[at(STAGES[0], 7)]));
+        now(inlet.release(&[at(STAGES[1], 9)]));
+        let ledger = replayed(folder.path());
+        assert!(ledger[STAGES[0].name()].contains(7) && ledger[STAGES[1].name()].contains(9));
     }
 }

@@ -1,6 +1,6 @@
 //! A set of letter numbers, small where whole stretches were taken.
 
-use millstream_core::key::{put_varint, take_varint};
+use millstream_core::bytes::{put_varint, take_varint};
 
 /// The encoding's format number.
 const FORMAT: u8 = 1;

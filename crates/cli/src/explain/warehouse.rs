@@ -38,7 +38,7 @@ impl<'a> Warehouse<'a> {
         let Some(table) = self.table(qualified) else { return Ok(None) };
         let mut expressions = Vec::new();
         for (column, value) in key {
-            let Some(known) = table.columns.iter().find(|c| c.source == *column) else { return Ok(None) };
+            let Some(known) = table.columns.iter().rfind(|c| c.source == *column) else { return Ok(None) };
             let value = literal(value);
             expressions.push(match known.ty {
                 Type::Date => format!("date_diff('day', DATE '1970-01-01', CAST({value} AS DATE))::VARCHAR"),
@@ -51,7 +51,7 @@ impl<'a> Warehouse<'a> {
         let answer = self.ask(&format!("SELECT {}", expressions.join(", ")))?;
         let mut values = RowBuilder::new();
         for (index, (column, _)) in key.iter().enumerate() {
-            let ty = table.columns.iter().find(|c| c.source == *column).map_or(&Type::Text, |c| &c.ty);
+            let ty = table.columns.iter().rfind(|c| c.source == *column).map_or(&Type::Text, |c| &c.ty);
             let text = text(&answer, 0, index);
             let value = match ty {
                 Type::Bool => text.parse().ok().map(Value::Bool),
@@ -134,22 +134,29 @@ fn is_number(text: &str) -> bool {
         && digits.matches('.').count() <= 1
 }
 
-/// The source's columns as one JSON object.
+/// The source's columns as one JSON object; where a column's type changed, those that it became by their own names.
 fn row_json(columns: &[ListedColumn]) -> String {
-    let members: Vec<String> =
-        columns.iter().map(|c| format!("{} := {}", quote(&c.source), quote(&c.name))).collect();
+    let several = |c: &&ListedColumn| columns.iter().filter(|other| other.source == c.source).count() > 1;
+    let name = |c: &ListedColumn| if several(&c) { quote(&c.name) } else { quote(&c.source) };
+    let members: Vec<String> = columns.iter().map(|c| format!("{} := {}", name(c), quote(&c.name))).collect();
     format!("to_json(struct_pack({}))", members.join(", "))
 }
 
-/// Whether a row has this key.
+/// Whether a row has this key. Of a column whose type changed the text counts, as in the latest view.
 fn condition(table: &ListedTable, key: &[(String, String)], prefix: Option<&str>) -> String {
     let prefix = prefix.map(|p| format!("{}.", quote(p))).unwrap_or_default();
-    let parts: Vec<String> = key
-        .iter()
-        .map(|(column, value)| {
-            let name = table.columns.iter().find(|c| c.source == *column).map_or(&**column, |c| &*c.name);
-            format!("{prefix}{} = {}", quote(name), literal(value))
-        })
-        .collect();
-    format!("({})", parts.join(" AND "))
+    let part = |(column, value): &(String, String)| {
+        let value = literal(value);
+        let names = table.columns.iter().filter(|c| c.source == *column);
+        let names: Vec<String> = names.map(|c| format!("{prefix}{}", quote(&c.name))).collect();
+        match &names[..] {
+            [] => format!("{prefix}{} = {value}", quote(column)),
+            [name] => format!("{name} = {value}"),
+            several => {
+                let texts: Vec<_> = several.iter().map(|name| format!("CAST({name} AS VARCHAR)")).collect();
+                format!("COALESCE({}) = {value}", texts.join(", "))
+            }
+        }
+    };
+    format!("({})", key.iter().map(part).collect::<Vec<_>>().join(" AND "))
 }

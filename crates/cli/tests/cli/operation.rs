@@ -7,8 +7,8 @@ fn shop(follow: bool) -> Workplace {
         "source: {{ type: files, path: in.jsonl, lines: record, follow: {follow}, poll_interval: 50ms }}
 checkpoint: {{ interval: 100ms }}
 sinks:
-  - {{ type: duckdb, path: o.duckdb, layout: append }}
-  - {{ type: duckdb, path: o.duckdb, layout: replica }}
+  - {{ type: duckdb, name: history, path: o.duckdb, layout: append }}
+  - {{ type: duckdb, name: replica, path: o.duckdb, layout: replica }}
 "
     ));
     place.write("in.jsonl", std::fs::read(corpus("shop.plain.jsonl")).unwrap());
@@ -133,7 +133,7 @@ fn without_dedupe_the_latest_view_still_has_each_row_once() {
     assert_eq!(rows, keys);
 }
 
-/// Two pipelines with one file and the default names of sinks: the second one had no checkpoint, took the first one's rows for
+/// Two pipelines with one file and one name of their sinks: the second one had no checkpoint, took the first one's rows for
 /// rows of its own that no checkpoint names, and removed them.
 #[test]
 fn a_second_pipeline_does_not_take_the_tables_of_the_first() {
@@ -141,7 +141,7 @@ fn a_second_pipeline_does_not_take_the_tables_of_the_first() {
     place.run(&["run", "p.yaml"]).ok();
     place.write(
         "other.yaml",
-        "source: { type: files, path: in.jsonl, lines: record }\nsinks:\n  - { type: duckdb, path: o.duckdb }\n",
+        "source: { type: files, path: in.jsonl, lines: record }\nsinks:\n  - { type: duckdb, name: history, path: o.duckdb }\n",
     );
     let refused = place.run(&["run", "other.yaml"]);
     assert_eq!(refused.code, 1);
@@ -163,4 +163,144 @@ fn a_cancelled_run_says_so() {
     let ended = running.end();
     assert_eq!(ended.code, 1);
     assert!(ended.err.contains("cancelled; the next run goes on from epoch"), "{}", ended.err);
+}
+
+/// An incarnation that was lowered again, or left out of a copy of the config, was taken as it was: all that came was older
+/// than what was there, and was superseded without a word.
+#[test]
+fn a_lower_incarnation_is_refused() {
+    let place = shop(false);
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    place.write("p.yaml", format!("{config}incarnation: 2\n"));
+    place.run(&["run", "p.yaml"]).ok();
+    place.write("p.yaml", format!("{config}incarnation: 1\n"));
+    let refused = place.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("the config says `incarnation: 1`"), "{}", refused.err);
+    assert!(refused.err.contains("Set `incarnation: 2`"), "{}", refused.err);
+    place.write("p.yaml", format!("{config}incarnation: 3\n"));
+    place.run(&["run", "p.yaml"]).ok();
+}
+
+/// The watermark that is shown was the lowest of all files that were ever read: one old file held it back for good. When
+/// everything is read nothing is outstanding, so it stands its delay behind the newest event; a run that finds nothing new
+/// shows it where it was.
+#[test]
+fn an_old_file_does_not_hold_the_watermark_back() {
+    let place = Workplace::new(
+        "source: { type: files, path: '*.jsonl', lines: record }\nsinks: [{ type: discard }]\nthreads: 3\n",
+    );
+    for events in ["shop.plain.jsonl", "inflight.plain.jsonl", "toast.plain.jsonl"] {
+        place.write(events, std::fs::read(corpus(events)).unwrap());
+    }
+    let first = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    let watermark = first["watermark_ms"].as_i64().unwrap();
+    assert_eq!(watermark, first["newest_ms"].as_i64().unwrap() - 30_000);
+    let second = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!((second["watermark_ms"].as_i64(), &second["checkpoints"]), (Some(watermark), &1.into()));
+}
+
+/// A run from a savepoint that failed at a sink left the restored state behind, and the next try was refused because of it.
+#[test]
+fn a_start_from_a_savepoint_that_failed_can_be_tried_again() {
+    let place = shop(false);
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    place.write("p.yaml", config + "restart: { attempts: 0 }\n");
+    place.run(&["run", "p.yaml"]).ok();
+    place.run(&["savepoint", "p.yaml", "first"]).ok();
+    std::fs::remove_dir_all(place.path(".millstream/p/state")).unwrap();
+    std::fs::rename(place.path("o.duckdb"), place.path("away.duckdb")).unwrap();
+    place.write("o.duckdb", "no database".repeat(1000));
+    for _ in 0..2 {
+        let failed = place.run(&["run", "p.yaml", "--from", "first"]);
+        assert_eq!(failed.code, 1);
+        assert!(failed.err.contains("o.duckdb"), "{}", failed.err);
+        assert!(!failed.err.contains("already holds"), "{}", failed.err);
+    }
+    std::fs::rename(place.path("away.duckdb"), place.path("o.duckdb")).unwrap();
+    place.write("in.jsonl", std::fs::read_to_string(corpus("shop.plain.jsonl")).unwrap().repeat(2));
+    let done = place.run(&["run", "p.yaml", "--json", "--from", "first"]).ok().json();
+    assert_eq!((&done["records_in"], &done["counters"]["records"]), (&137.into(), &274.into()));
+    let refused = place.run(&["run", "p.yaml", "--from", "first"]);
+    assert_eq!(refused.code, 1, "checkpoints followed: nothing is thrown away");
+}
+
+/// A sink's default name told its place in the list, so that sinks which were listed in another order were other sinks: with new
+/// tables, or refused for those that were there.
+#[test]
+fn sinks_may_be_listed_in_another_order() {
+    let place = shop(false);
+    place.run(&["run", "p.yaml"]).ok();
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    let (head, sinks) = config.split_once("sinks:\n").unwrap();
+    let mut sinks: Vec<&str> = sinks.lines().collect();
+    sinks.reverse();
+    place.write("p.yaml", format!("{head}sinks:\n  - {{ type: discard }}\n{}\n", sinks.join("\n")));
+    let second = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(second["records_in"], 0);
+    let named: Vec<_> = second["counters"]["sinks"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(named, ["discard", "history", "replica"]);
+    place.write("p.yaml", config.replace("name: history, ", ""));
+    let refused = place.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("several sinks of type `duckdb`"), "{}", refused.err);
+    assert!(refused.err.contains("p.yaml:4:5"), "{}", refused.err);
+}
+
+/// What a file source noticed was logged by the source and once more by the engine.
+#[test]
+fn a_notice_is_logged_once() {
+    let place = Workplace::new("source: { type: files, path: in.jsonl.gz }\nsinks: [{ type: discard }]\n");
+    // The start of a gzip member, and nothing of it.
+    place.write("in.jsonl.gz", [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b]);
+    let ended = place.run(&["run", "p.yaml"]).ok();
+    assert_eq!(ended.err.matches("the gzip data cannot be read behind byte 0").count(), 1, "{}", ended.err);
+}
+
+/// A change event of table `public.t` with its schema, whose key column is of this type.
+fn typed(ty: &str, id: &str, op: &str, lsn: u32, v: &str) -> String {
+    let row = format!(
+        r#""type":"struct","optional":true,"name":"V","fields":[{{"field":"id","type":"{ty}"}},{{"field":"v","type":"string"}}]"#
+    );
+    let schema = format!(
+        r#"{{"type":"struct","name":"E","fields":[{{"field":"before",{row}}},{{"field":"after",{row}}}]}}"#
+    );
+    let row = format!(r#"{{"id":{id},"v":"{v}"}}"#);
+    let (before, after) = if op == "d" { (&*row, "null") } else { ("null", &*row) };
+    let source = format!(
+        r#"{{"connector":"postgresql","ts_ms":{lsn},"db":"d","schema":"public","table":"t","lsn":{lsn},"sequence":"[\"{lsn}\",\"{lsn}\"]"}}"#
+    );
+    format!(
+        r#"{{"schema":{schema},"payload":{{"before":{before},"after":{after},"source":{source},"op":"{op}","ts_ms":{lsn}}}}}"#
+    ) + "\n"
+}
+
+/// After a key column's type had changed, `explain` failed on the table: it asked for two columns of one name.
+#[test]
+fn a_key_that_became_text_is_one_row_everywhere() {
+    let place = Workplace::new(
+        "source: { type: files, path: in.jsonl }\ntables: { public.t: { key: [id] } }\nsinks:
+  - { type: duckdb, name: history, path: o.duckdb }
+  - { type: duckdb, name: replica, path: o.duckdb, layout: replica }
+",
+    );
+    let events = [
+        typed("int64", "1", "c", 10, "a"),
+        typed("int64", "2", "c", 20, "b"),
+        typed("int64", "3", "c", 30, "c"),
+        typed("string", "\"1\"", "u", 40, "A"),
+        typed("string", "\"2\"", "d", 50, ""),
+        typed("string", "\"x\"", "c", 60, "d"),
+    ];
+    place.write("in.jsonl", events.concat());
+    place.run(&["run", "p.yaml"]).ok();
+    for from in ["t_latest", "t"] {
+        let sql = format!("SELECT coalesce(id__string, id::VARCHAR) AS key, v FROM {from} ORDER BY 1");
+        let rows = place.run(&["query", "p.yaml", &sql, "--csv"]).ok().out;
+        assert_eq!(rows, "key,v\r\n1,A\r\n3,c\r\nx,d\r\n", "{from}");
+    }
+    let explained = place.run(&["explain", "p.yaml", "public.t", "1", "--json"]).ok().json();
+    let events = explained["histories"][0]["events"].as_array().unwrap_or_else(|| panic!("{explained}"));
+    assert_eq!(events.len(), 2, "{explained}");
+    assert_eq!(events[1]["row"]["id__string"], "1", "{explained}");
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::encoding::{
     put_bytes, put_signed, take_byte, take_bytes, take_len, take_signed, take_slice, take_text,
 };
-use crate::key::{put_varint, take_varint};
+use crate::bytes::{put_varint, take_varint};
 use crate::row::{Row, RowBuilder};
 use crate::schema::{Column, RowSchema, TableName};
 use crate::value::{Field, Type, Value};

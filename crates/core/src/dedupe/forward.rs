@@ -24,8 +24,9 @@ use super::encoding::{
 };
 use super::route::{shard_of_address, table_hash};
 use super::stamp::Stamp;
+use crate::bytes::put_varint;
 use crate::error::Result;
-use crate::key::{Key, put_varint};
+use crate::key::Key;
 use crate::row::RowBuilder;
 use crate::schema::RowSchema;
 

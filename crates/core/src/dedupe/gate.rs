@@ -143,8 +143,9 @@ impl Gate {
 
     /// Takes in a message that a gate sent, at the shard that [`Forward::shard`] names.
     ///
-    /// A forward that was sent in an epoch must be received before the barrier of the next: the checkpoint of each epoch
-    /// names only those sent in it. Receiving one twice changes nothing.
+    /// A forward that was sent in an epoch must be received before the barrier of the next, as the checkpoint of each epoch
+    /// names only those sent in it; and not before the barrier of the one before, as a checkpoint must not show what comes
+    /// behind it. Receiving one twice changes nothing.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).

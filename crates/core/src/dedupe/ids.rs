@@ -11,8 +11,8 @@ use super::encoding::{
 use super::overlay::{Overlay, Stored};
 use super::route::KEYLESS;
 use super::run::Run;
+use crate::bytes::{put_varint, take_varint};
 use crate::error::Result;
-use crate::key::{put_varint, take_varint};
 use crate::order::EventId;
 use crate::store::{Space, StateView};
 

@@ -30,8 +30,9 @@ use super::encoding::{
 use super::forward::{Body, Forward, Kept};
 use super::overlay::Stored;
 use super::stamp::Stamp;
+use crate::bytes::put_varint;
 use crate::error::Result;
-use crate::key::{Key, put_varint};
+use crate::key::Key;
 use crate::schema::RowSchema;
 use crate::store::Space;
 

@@ -12,31 +12,26 @@
 //! Events without a key are told by where they came from. A block of offsets shares one entry, so that the offsets of a file
 //! cost two bytes each, while neighbouring blocks go to different shards.
 
+use crate::bytes::{fnv1a, fnv1a_on};
 use crate::event::{Event, Op, Origin};
 use crate::order::EventId;
 use crate::schema::TableName;
 
-const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x100_0000_01b3;
 /// First byte of the address of a keyless event.
 pub(super) const KEYLESS: u8 = 0xff;
 /// Length of such an address.
 const KEYLESS_LEN: usize = 17;
 const BLOCK_BITS: u32 = 20;
 
-fn fnv(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |h, &b| (h ^ u64::from(b)).wrapping_mul(FNV_PRIME))
-}
-
 /// The table hash, see the module's docs.
 pub(super) fn table_hash(table: &TableName) -> u64 {
-    let hash = fnv(fnv(FNV_BASIS, table.db.as_bytes()), &[0]);
-    fnv(fnv(fnv(hash, table.schema.as_bytes()), &[0]), table.table.as_bytes())
+    let hash = fnv1a_on(fnv1a(table.db.as_bytes()), &[0]);
+    fnv1a_on(fnv1a_on(fnv1a_on(hash, table.schema.as_bytes()), &[0]), table.table.as_bytes())
 }
 
 /// The shard of an address, see the module's docs.
 pub(super) fn shard_of_address(table: u64, address: &[u8], shards: usize) -> usize {
-    let mut h = fnv(table, address);
+    let mut h = fnv1a_on(table, address);
     h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     h ^= h >> 33;

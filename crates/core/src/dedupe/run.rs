@@ -9,7 +9,7 @@
 //! is appended in place, and an id just below it (an event that overtook another) is found after a few steps.
 
 use super::encoding::{put_wide, take_wide};
-use crate::key::{put_varint, take_varint};
+use crate::bytes::{put_varint, take_varint};
 use crate::order::EventId;
 
 /// A sorted set of event ids. May be empty.

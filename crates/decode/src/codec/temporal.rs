@@ -14,7 +14,7 @@ use crate::scan::{Cursor, Number};
 /// 0001-01-01 and 9999-12-31 in days.
 const DAYS: (i64, i64) = (-719_162, 2_932_896);
 /// 0001-01-01T00:00:00 and 9999-12-31T23:59:59.999999 in microseconds.
-const MICROS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_799_999_999);
+pub(crate) const MICROS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_799_999_999);
 /// `date 'infinity'` in snapshots and in the stream.
 const DATE_INFINITY: [i64; 2] = [-622_191_234, -2_147_472_692];
 /// `timestamp 'infinity'` and `'-infinity'`, µs; a thousandth of it in ms.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_core::{Decoded, Decoder};
-use millstream_decode::{Options, TableHints, debezium, debezium_flat};
+use millstream_decode::{Options, RangePolicy, TableHints, debezium, debezium_flat};
 use proptest::prelude::*;
 
 use crate::corpus::{batch, decode, empty_batch, one, push, show};
@@ -285,5 +285,44 @@ proptest! {
             found.extend(out.iter().map(|i| show(i, &mut schemas)));
         }
         prop_assert_eq!(found, expected);
+    }
+}
+
+/// A `source.ts_ms` of 2^63 - 1 passed as it was: DuckDB showed it as "infinity", and the watermark stood there for good, so
+/// that every later event was late.
+#[test]
+fn times_of_events_follow_the_policy_too() {
+    let wild = GOOD.replace("\"ts_ms\":5", &format!("\"ts_ms\":{}", i64::MAX));
+    let heartbeat = format!(r#"{{"ts_ms":{}}}"#, i64::MAX);
+    let flat = format!(r#"{{"id":1,"__op":"c","__table":"t","__lsn":80,"__source_ts_ms":{}}}"#, i64::MAX);
+    let top = (Some(253_402_300_799_999), Some(253_402_300_799_999_999));
+    for (policy, expected) in [
+        (RangePolicy::Null, Some((None, None))),
+        (RangePolicy::Clamp, Some(top)),
+        (RangePolicy::DeadLetter, None),
+    ] {
+        let options = Arc::new(Options { out_of_range: policy, ..(*options()).clone() });
+        for (mut decoder, value) in
+            [(debezium(options.clone()), &wild), (debezium_flat(options.clone()), &flat)]
+        {
+            let times = match one(decoder.as_mut(), None, value.as_bytes()) {
+                Decoded::Event(event) => Some((event.facts.ts_ms, event.facts.ts_us)),
+                Decoded::Dead(dead) => {
+                    assert_eq!(dead.cause.code, "out_of_range");
+                    None
+                }
+                Decoded::Control(control) => panic!("{}", control.kind.name()),
+            };
+            assert_eq!(times, expected, "{policy:?}");
+            let notices = decoder.notices();
+            assert_eq!(notices.len(), usize::from(expected.is_some()), "{policy:?}");
+            assert!(
+                notices.iter().all(|n| (n.code, &*n.column) == ("timestamp_out_of_range", "source.ts_ms"))
+            );
+        }
+        let Decoded::Control(control) = one(debezium(options).as_mut(), None, heartbeat.as_bytes()) else {
+            panic!("a heartbeat is a control record")
+        };
+        assert_eq!(control.ts_ms, None);
     }
 }

@@ -350,3 +350,84 @@ fn rows_under_an_older_key_are_known_by_it() {
         }
     }
 }
+
+/// After `ALTER TABLE … ALTER id TYPE text` a history has `id` and `id__string`, and all columns of a key counted for its
+/// equality: each row that was written again stood twice in the latest view and in the replica, once under the number and
+/// once under its text, deleted rows stayed, and large values that came unchanged were not found.
+#[test]
+fn a_key_whose_type_changes_still_knows_its_rows() {
+    let of = |id| schema("t", 1, &[("id", id), ("v", Type::Text), ("body", Type::Text)]);
+    let (before, after) = (of(Type::Int64), of(Type::Text));
+    let old = |op, n, id, v| {
+        event(
+            &before,
+            op,
+            n,
+            &[Value::Int(id), Value::Text(v), Value::Text(if id == 1 { "large" } else { "" })],
+        )
+    };
+    let new = |op, n, id, v, body| event(&after, op, n, &[Value::Text(id), Value::Text(v), body]);
+    let unchanged = Value::Unchanged;
+    let first = || {
+        vec![
+            old(Op::Create, 1, 1, "a"),
+            old(Op::Update, 2, 1, "b"),
+            old(Op::Create, 3, 2, "c"),
+            old(Op::Create, 4, 3, "untouched"),
+            old(Op::Create, 5, 4, "gone"),
+            event(&before, Op::Delete, 6, &[Value::Int(4)]),
+        ]
+    };
+    let second = || {
+        vec![
+            new(Op::Update, 11, "1", "B", unchanged),
+            // Of a key that no number has.
+            new(Op::Create, 13, "02", "other", Value::Text("")),
+        ]
+    };
+    let delete = || vec![event(&after, Op::Delete, 20, &[Value::Text("2")])];
+    let late = || vec![old(Op::Update, 7, 1, "late"), old(Op::Update, 8, 3, "untouched")];
+    for layout in [Layout::Append, Layout::Replica { delete: DeleteMode::Hard }, LAYOUTS[2]] {
+        for (name, epochs) in [
+            ("in order", vec![first(), second(), delete()]),
+            ("in one epoch", vec![[first(), second(), delete()].into_iter().flatten().collect()]),
+            ("overtaken", vec![first(), [second(), late()].into_iter().flatten().collect(), delete()]),
+            ("overtaken by an epoch", vec![first(), second(), late(), delete()]),
+        ] {
+            let mut world = World::new(layout);
+            epochs.into_iter().for_each(|epoch| drop(world.epoch(epoch)));
+            let from = match layout {
+                Layout::Append => "t_latest",
+                Layout::Replica { delete: DeleteMode::Soft } => "t WHERE NOT _metadata_deleted",
+                _ => "t",
+            };
+            let rows = world.rows(&format!("SELECT id, id__string, v, body FROM {from} ORDER BY v"));
+            let expected = ["NULL|1|B|large", "NULL|02|other|", "3|NULL|untouched|"];
+            assert_eq!(rows, expected, "{name}, {layout:?}");
+        }
+    }
+}
+
+/// The same where the history may hold an event twice, where a key has a second column, and where the table's key is another
+/// one by then.
+#[test]
+fn a_key_of_two_columns_whose_type_changes() {
+    let of = |keys, id| schema("t", keys, &[("id", id), ("region", Type::Text), ("v", Type::Text)]);
+    let int = |schema: &Arc<RowSchema>, op, n, id, region, v| {
+        event(schema, op, n, &[Value::Int(id), Value::Text(region), Value::Text(v)])
+    };
+    let (one, two, text) = (of(1, Type::Int64), of(2, Type::Int64), of(2, Type::Text));
+    for layout in [Layout::Append, Layout::Replica { delete: DeleteMode::Hard }, LAYOUTS[2]] {
+        let mut world = World::with(layout, |config| config.history_repeats = true);
+        world.epoch(vec![int(&one, Op::Create, 1, 1, "eu", "a"), int(&one, Op::Create, 2, 2, "us", "b")]);
+        world.epoch(vec![int(&two, Op::Update, 3, 1, "eu", "c"), int(&two, Op::Create, 4, 3, "eu", "d")]);
+        world.epoch(vec![
+            event(&text, Op::Update, 5, &[Value::Text("1"), Value::Text("eu"), Value::Text("e")]),
+            event(&text, Op::Create, 6, &[Value::Text("1"), Value::Text("us"), Value::Text("f")]),
+        ]);
+        let from = if layout == Layout::Append { "t_latest" } else { "t" };
+        let rows = world
+            .rows(&format!("SELECT coalesce(id__string, id::VARCHAR), region, v FROM {from} ORDER BY v"));
+        assert_eq!(rows, ["2|us|b", "3|eu|d", "1|eu|e", "1|us|f"], "{layout:?}");
+    }
+}

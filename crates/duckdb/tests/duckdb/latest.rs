@@ -158,6 +158,23 @@ fn a_table_without_key_has_no_view_and_says_so_once() {
     assert_eq!(codes, ["no_key"]);
 }
 
+/// That rows come without the key that the table has was told for each schema that they came with, i.e. once a decoder
+/// and again after every new column; once a table is enough.
+#[test]
+fn a_lost_key_is_told_once() {
+    let mut world = World::new(Layout::Append);
+    let of = |keys| schema("t", keys, &[("id", Type::Int64), ("v", Type::Text)]);
+    let wider = schema("t", 0, &[("id", Type::Int64), ("v", Type::Text), ("w", Type::Text)]);
+    let values = |n| [Value::Int(n), Value::Text("x")];
+    world.epoch(vec![event(&of(1), Op::Create, 1, &values(1))]);
+    assert_eq!(world.notices(), []);
+    world.epoch(vec![event(&of(0), Op::Create, 2, &values(2)), event(&of(0), Op::Create, 3, &values(3))]);
+    world.epoch(vec![event(&wider, Op::Create, 4, &[Value::Int(4), Value::Text("x"), Value::Text("y")])]);
+    let told: Vec<_> = world.notices().into_iter().filter(|n| n.code == "no_key").collect();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].text.starts_with("rows of public.t come without a key now"), "{told:?}");
+}
+
 #[test]
 fn keys_with_nulls_are_keys() {
     let mut world = World::new(Layout::Append);

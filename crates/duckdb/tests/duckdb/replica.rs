@@ -264,3 +264,22 @@ fn a_large_epoch_is_applied_in_parts() {
         [format!("{0}|{0}|2|2", 60_000 - deleted)]
     );
 }
+
+/// A replica that was changed from `delete: soft` to `hard` went on with its marked rows, which looked like rows.
+#[test]
+fn rows_that_were_kept_as_deleted_go_when_the_replica_keeps_none() {
+    let mut world = World::new(Layout::Replica { delete: DeleteMode::Soft });
+    let token = world.epoch(vec![
+        orders(Op::Create, 1, 1, Value::Text("new")),
+        orders(Op::Create, 2, 2, Value::Text("new")),
+        orders(Op::Delete, 3, 1, Value::Null),
+    ]);
+    assert_eq!(world.rows("SELECT id FROM orders ORDER BY id"), ["1", "2"]);
+    world.config.layout = Layout::Replica { delete: DeleteMode::Hard };
+    let mut world = world.crash(Some(&token)).unwrap();
+    assert_eq!(world.rows("SELECT id FROM orders ORDER BY id"), ["2"]);
+    let told = world.notices();
+    assert_eq!((told[0].code, told[0].count, told.len()), ("deleted_rows_removed", 1, 1));
+    let mut world = world.crash(Some(&token)).unwrap();
+    assert_eq!(world.notices(), []);
+}

@@ -106,7 +106,7 @@ impl World {
 
     pub(crate) fn with(layout: Layout, set: impl FnOnce(&mut DuckConfig)) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut config = DuckConfig::new("0-duckdb", folder.path().join("w.duckdb"), layout);
+        let mut config = DuckConfig::new("duckdb", folder.path().join("w.duckdb"), layout);
         set(&mut config);
         let mut sink = DuckSink::open(config.clone()).unwrap();
         now(sink.recover(None)).unwrap();

@@ -21,6 +21,7 @@ mod position;
 mod pull;
 mod shared;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,9 @@ struct Running {
     deliveries: mpsc::Receiver<Result<Delivery>>,
     /// Taken from the channel and not handed out wholly.
     pending: Option<Delivery>,
+    /// Subscriptions that gave something since they were last found silent, and those that were found so since someone asked.
+    giving: BTreeSet<usize>,
+    resting: Vec<PartitionId>,
     /// What makes a stream ask for an early epoch.
     nearly_full: Limits,
     /// Pulls and leases end with the source.
@@ -148,8 +152,7 @@ impl PubsubSource {
             messages: (limits.messages - limits.messages / 8).max(1),
             bytes: (limits.bytes - limits.bytes / 8).max(1),
         };
-        self.running =
-            Some(Running { client, subscriptions, shared, deliveries, pending: None, nearly_full, tasks });
+        self.running = Some(Running { client, subscriptions, shared, deliveries, pending: None, giving: BTreeSet::new(), resting: Vec::new(), nearly_full, tasks });
         Ok(())
     }
 
@@ -174,7 +177,11 @@ impl Running {
             if self.shared.ledger().is_full(self.nearly_full) {
                 return Ok(Err(Next::Held));
             }
-            let Some(outage) = self.shared.outage() else { return Ok(Err(Next::Idle)) };
+            let Some(outage) = self.shared.outage() else {
+                let silent = std::mem::take(&mut self.giving).into_iter();
+                self.resting.extend(silent.map(|of| self.subscriptions[of].partition.clone()));
+                return Ok(Err(Next::Idle));
+            };
             // A service that cannot be reached is not a silent one: nobody may take it for the end.
             if !outage.was_up && outage.lasts > connect_patience {
                 return Err(Error::transient(outage.says));
@@ -188,6 +195,7 @@ impl Running {
         let subscription = first.subscription;
         let mark = self.subscriptions[subscription].mark + 1;
         self.subscriptions[subscription].mark = mark;
+        self.giving.insert(subscription);
         let ready: usize = first.messages.as_slice().iter().map(footprint).sum();
         let mut records =
             Records::with_capacity(first.messages.len().min(budget.records), ready.min(budget.bytes));
@@ -303,6 +311,10 @@ impl Source for PubsubSource {
             running.flush().await;
             Ok(())
         })
+    }
+
+    fn resting(&mut self) -> Vec<PartitionId> {
+        self.running.as_mut().map_or_else(Vec::new, |running| std::mem::take(&mut running.resting))
     }
 
     fn notices(&mut self) -> Vec<Notice> {

@@ -10,6 +10,7 @@ use crate::files::catalog::{FileId, Holds, Partial};
 use crate::files::chunk::{self, Found, Limits};
 use crate::files::frame;
 use crate::files::input::{Input, Stop};
+use crate::files::lines;
 use crate::files::reader::FileSource;
 
 /// Fewest bytes that are read at a time, however small the budget.
@@ -173,7 +174,7 @@ impl FileSource {
             let slot = frame::broken(chunk, offset, &mut kept, cause);
             return (vec![slot], Some(kept));
         }
-        if chunk.is_empty() {
+        if chunk.len() == lines::mark_len(chunk, offset) {
             return (Vec::new(), None);
         }
         let cut = self.cutter.cut(chunk, false, offset, budget);

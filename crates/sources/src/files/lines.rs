@@ -52,16 +52,18 @@ impl Cutter {
             let line = &chunk[start..end];
             let line = if next > end { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
             let offset = base + start as u64;
+            let mark = mark_len(line, offset);
+            let (line, first) = (&line[mark..], start + mark);
             slots.push(match &mut framed {
                 _ if line.len() > self.max_record_bytes => {
                     let mut slot = self.too_large(line.len() as u64, offset);
                     slot.value = Some(match &mut framed {
-                        None => range(start, self.kept_bytes()),
+                        None => range(first, self.kept_bytes()),
                         Some(framed) => frame::append(framed, &line[..self.kept_bytes()]),
                     });
                     slot
                 }
-                None => Slot { value: Some(range(start, line.len())), offset, ..Slot::default() },
+                None => Slot { value: Some(range(first, line.len())), offset, ..Slot::default() },
                 Some(framed) => frame::read(line, offset, framed),
             });
             start = next;
@@ -95,6 +97,12 @@ impl Cutter {
         );
         Slot { offset, broken: Some(cause), ..Slot::default() }
     }
+}
+
+/// Bytes of a byte order mark, which some editors put before the first line of a file; elsewhere it is content.
+pub(crate) fn mark_len(line: &[u8], offset: u64) -> usize {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    if offset == 0 && line.starts_with(MARK) { MARK.len() } else { 0 }
 }
 
 fn range(start: usize, len: usize) -> Range {

@@ -34,6 +34,8 @@ pub struct FileSource {
     pub(super) cutter: Cutter,
     chunk: Vec<u8>,
     pub(super) notices: Vec<Notice>,
+    /// Partitions that were read to their end.
+    resting: Vec<PartitionId>,
     /// Paths of which people were told that they cannot be looked at.
     pub(super) unreachable: HashSet<PathBuf>,
     pub(super) discoveries: u64,
@@ -56,6 +58,7 @@ impl FileSource {
             open: Vec::new(),
             chunk: Vec::new(),
             notices: Vec::new(),
+            resting: Vec::new(),
             unreachable: HashSet::new(),
             discoveries: 0,
             discovered: None,
@@ -64,8 +67,8 @@ impl FileSource {
         })
     }
 
+    /// For the engine to count and show.
     pub(super) fn notice(&mut self, code: &'static str, text: String) {
-        tracing::warn!(code, "{text}");
         self.notices.push(Notice { code, text });
     }
 
@@ -83,6 +86,7 @@ impl FileSource {
         self.reading.clear();
         self.open.clear();
         self.unreachable.clear();
+        self.resting.clear();
         for (partition, position) in positions {
             let place = FilePosition::decode(partition, position)?;
             self.catalog.restore(partition.clone(), place);
@@ -191,6 +195,7 @@ impl FileSource {
     fn rest(&mut self, id: FileId) {
         let follow = self.config.follow;
         let file = &mut self.catalog[id];
+        self.resting.push(file.partition.clone());
         if file.phase == Phase::Queued {
             file.phase = Phase::Idle;
         }
@@ -261,6 +266,10 @@ impl Source for FileSource {
 
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move { ack::release(positions) })
+    }
+
+    fn resting(&mut self) -> Vec<PartitionId> {
+        std::mem::take(&mut self.resting)
     }
 
     fn notices(&mut self) -> Vec<Notice> {

@@ -329,3 +329,23 @@ fn the_unread_rest_of_a_file_that_went_between_runs_is_reported() {
     assert!(world.lines().is_empty());
     assert!(world.codes().iter().all(|code| *code == "file_missing"));
 }
+
+/// Nothing told the engine that a file was read to its end, so that its watermark counted for good.
+#[test]
+fn a_file_that_was_read_to_its_end_rests_until_it_grows() {
+    let mut world = World::new(|dir| following(dir, "*.jsonl"), &[("a.jsonl", b"1\n"), ("b.jsonl", b"2\n")]);
+    let partitions = |world: &mut World| world.drain().into_iter().map(|g| g.partition).collect::<Vec<_>>();
+    let resting = |world: &mut World| {
+        let mut names: Vec<_> = world.source.resting().iter().map(ToString::to_string).collect();
+        names.sort();
+        names
+    };
+    let mut both = partitions(&mut world);
+    both.sort();
+    assert_eq!(resting(&mut world), both);
+    assert_eq!(resting(&mut world), Vec::<String>::new(), "each once");
+    world.append("b.jsonl", b"3\n");
+    let grown = partitions(&mut world);
+    assert_eq!(grown.len(), 1);
+    assert_eq!(resting(&mut world), grown);
+}

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use millstream_core::{Kind, Source};
-use millstream_sources::files::FileSource;
+use millstream_sources::files::{FileSource, FilesConfig, Lines};
 
-use super::harness::{World, block_on, bounded, following};
+use super::harness::{World, block_on, bounded, following, text};
 
 #[test]
 fn a_line_that_is_too_long_is_one_dead_letter() {
@@ -48,7 +48,7 @@ fn a_long_line_that_is_still_being_written_is_waited_for() {
 
 #[test]
 fn bytes_pass_through_in_value_mode() {
-    let content = "\u{feff}a\u{2028}b\u{85}c\n".as_bytes().iter().copied();
+    let content = "\u{feff}\u{feff}a\u{2028}b\u{85}c\n".as_bytes().iter().copied();
     let content: Vec<u8> = content.chain(*b"\xff\xfe\0\n\r\n\r\r\n").collect();
     let mut world = World::new(|d| bounded(d, "a"), &[("a", &content)]);
     let values: Vec<_> = world.drain().into_iter().map(|g| g.value.unwrap()).collect();
@@ -145,4 +145,27 @@ fn thousands_of_files_need_few_handles() {
     assert_eq!(world.lines(), ["more"]);
     world.restart();
     assert_eq!(world.lines(), [""; 0]);
+}
+
+/// A byte order mark, which editors of another system put before a file's first line, made that line a dead letter.
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let files: &[(&str, &[u8])] = &[
+        ("a.jsonl", b"\xef\xbb\xbf1\n\xef\xbb\xbf2\n"),
+        ("b.jsonl", b"\xef\xbb\xbf3"),
+        ("c.jsonl", b"\xef\xbb\xbf"),
+        ("d.jsonl", b"\xef\xbb\xbf\r\n4\n"),
+    ];
+    let mut world = World::new(|d| bounded(d, "*.jsonl"), files);
+    let got = world.drain();
+    let mut lines: Vec<_> = got.iter().map(text).collect();
+    lines.sort();
+    assert_eq!(lines, ["", "1", "3", "4", "\u{feff}2"]);
+    assert!(got.iter().filter(|g| ["1", "3"].contains(&&*text(g))).all(|g| g.offset == 0));
+    world.append("a.jsonl", b"\xef\xbb\xbf5\n");
+    world.restart();
+    assert_eq!(world.lines(), ["\u{feff}5"]);
+    let framed = |d: &std::path::Path| FilesConfig { lines: Lines::Record, ..bounded(d, "*.jsonl") };
+    let mut world = World::new(framed, &[("a.jsonl", b"\xef\xbb\xbf{\"value\":\"x\"}\n")]);
+    assert_eq!(world.lines(), ["x"]);
 }

@@ -1,18 +1,7 @@
-//! Reading and writing length-prefixed fields.
+//! Reading fields off a checkpoint, with an error that says what was read.
 
-use millstream_core::key::{put_varint, take_varint};
+use millstream_core::bytes::{take_bytes, take_len, take_signed, take_text, take_varint};
 use millstream_core::{Error, Result};
-
-/// Appends a length and the bytes.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-/// Appends a signed number, small magnitudes short.
-pub(crate) fn put_signed(out: &mut Vec<u8>, v: i64) {
-    put_varint(out, ((v << 1) ^ (v >> 63)) as u64);
-}
 
 /// Takes fields off a byte string; every error says what was being read, never what was in it.
 pub(crate) struct Fields<'a> {
@@ -30,28 +19,20 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn signed(&mut self) -> Result<i64> {
-        let raw = self.number()?;
-        Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
+        take_signed(&mut self.rest).ok_or_else(|| self.damaged())
     }
 
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
-        let len = usize::try_from(self.number()?).map_err(|_| self.damaged())?;
-        let (head, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.damaged())?;
-        self.rest = rest;
-        Ok(head)
+        take_bytes(&mut self.rest).ok_or_else(|| self.damaged())
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a str> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| self.damaged())
+        take_text(&mut self.rest).ok_or_else(|| self.damaged())
     }
 
     /// A count of items that follow, each at least one byte: a larger one is damage, not a reason to allocate.
     pub(crate) fn count(&mut self) -> Result<usize> {
-        let count = self.number()?;
-        if count > self.rest.len() as u64 {
-            return Err(self.damaged());
-        }
-        Ok(count as usize)
+        take_len(&mut self.rest).ok_or_else(|| self.damaged())
     }
 
     pub(crate) fn end(&self) -> Result<()> {
