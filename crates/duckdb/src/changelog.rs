@@ -1,25 +1,16 @@
 //! The changelog layout: one row of `T_changelog` for each distinct event, with the row before and after as structs.
 
-use std::sync::Arc;
-
 use duckdb::Connection;
-use duckdb::arrow::array::{
-    ArrayRef, BooleanBuilder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
-};
 use millstream_core::evolution::Rules;
 use millstream_core::{Event, Field, Judged, Op, Result, Type};
 
 use crate::batch::{Batches, CHUNK_ROWS, Place};
-use crate::builder::ColumnBuilder;
 use crate::catalog::{Mark, StoredTable};
-use crate::column_type::{arrow_fields, arrow_type};
-use crate::history::push_texts;
+use crate::column_data::ColumnData;
 use crate::nested::{self, Nested};
 use crate::rows::{self, Trouble};
 use crate::shape::{Binding, Change, Shape};
 
-const PENDING_ROWS_MAX: usize = 24 * CHUNK_ROWS;
-const PENDING_BYTES_MAX: usize = 32 << 20;
 const CHUNK_BYTES_MAX: usize = 8 << 20;
 
 /// The column by which a changelog's rows are rolled back.
@@ -74,53 +65,27 @@ pub(crate) struct Changelog {
     pub(crate) transaction: Nested,
     source_table: String,
     columns: Columns,
+    order_text: String,
     rows: usize,
     bytes: usize,
     batches: Batches,
 }
 
-struct Columns {
-    timestamp: TimestampMicrosecondBuilder,
-    read_timestamp: TimestampMicrosecondBuilder,
-    source_table: StringBuilder,
-    deleted: BooleanBuilder,
-    before: ColumnBuilder,
-    after: ColumnBuilder,
-    source: ColumnBuilder,
-    op: StringBuilder,
-    ts_ms: Int64Builder,
-    transaction: ColumnBuilder,
-    order: StringBuilder,
-    unchanged: ColumnBuilder,
-}
+/// The columns of [`physical_columns`].
+type Columns = [ColumnData; 12];
 
 impl Changelog {
     pub(crate) fn new(table: &StoredTable, source: Shape, transaction: Shape) -> Self {
         let fields = physical_columns(&table.shape, &source, &transaction);
-        let instants =
-            || TimestampMicrosecondBuilder::with_capacity(0).with_data_type(arrow_type(&Type::Timestamp));
-        let columns = Columns {
-            timestamp: instants(),
-            read_timestamp: instants(),
-            source_table: StringBuilder::with_capacity(0, 0),
-            deleted: BooleanBuilder::with_capacity(0),
-            before: ColumnBuilder::new(&struct_of(&table.shape)),
-            after: ColumnBuilder::new(&struct_of(&table.shape)),
-            source: ColumnBuilder::new(&struct_of(&source)),
-            op: StringBuilder::with_capacity(0, 0),
-            ts_ms: Int64Builder::with_capacity(0),
-            transaction: ColumnBuilder::new(&struct_of(&transaction)),
-            order: StringBuilder::with_capacity(0, 0),
-            unchanged: ColumnBuilder::new(&Type::List(Box::new(Type::Text))),
-        };
         Self {
             source_table: table.source.qualified(),
             source: Nested::new(source),
             transaction: Nested::new(transaction),
-            columns,
+            columns: std::array::from_fn(|i| ColumnData::new(&fields[i].ty)),
+            order_text: String::new(),
             rows: 0,
             bytes: 0,
-            batches: Batches::new(arrow_fields(fields.iter().map(|f| (&*f.name, &f.ty)))),
+            batches: Batches::new(fields),
         }
     }
 
@@ -133,42 +98,80 @@ impl Changelog {
         mark: Mark,
         rules: Rules,
     ) -> Result<Result<(), Obstacle>> {
+        let pushed = self.push_whole(table, binding, judged, mark, rules);
+        if !matches!(pushed, Ok(Ok(()))) {
+            self.columns.iter_mut().for_each(|column| column.truncate(self.rows));
+            return pushed;
+        }
+        self.rows += 1;
+        let (before, after) = images(&judged.event);
+        self.bytes += before.map_or(0, |r| r.heap_len()) + after.map_or(0, |r| r.heap_len()) + 512;
+        pushed
+    }
+
+    /// The same, but may leave a part of it behind.
+    fn push_whole(
+        &mut self,
+        table: &StoredTable,
+        binding: &Binding,
+        judged: &Judged,
+        mark: Mark,
+        rules: Rules,
+    ) -> Result<Result<(), Obstacle>> {
         let event = &judged.event;
-        let (before, after) = images(event);
-        for row in [before, after].into_iter().flatten() {
-            if let Err(trouble) = rows::check(&table.shape, binding, row) {
+        let [
+            timestamp,
+            read_timestamp,
+            source_table,
+            deleted,
+            before,
+            after,
+            source,
+            op,
+            ts_ms,
+            transaction,
+            order,
+            unchanged,
+        ] = &mut self.columns;
+        let images = images(event);
+        for (column, row) in [(before, images.0), (after, images.1)] {
+            let fields = row.and_then(|row| Some((column.begin_struct()?, row)));
+            let Some((fields, row)) = fields else {
+                column.push_null();
+                continue;
+            };
+            if let Err(trouble) = rows::push_row(fields, &table.shape, binding, &[], row) {
                 return Ok(Err(Obstacle::Row(trouble)));
             }
         }
-        let source = nested::source_object(event);
-        let changes = self.source.fit(&source, rules)?;
+        let object = nested::source_object(event);
+        let changes = self.source.fit(&object, rules)?;
         if !changes.is_empty() {
             return Ok(Err(Obstacle::Object(ObjectColumn::Source, changes)));
         }
-        let transaction = nested::transaction_object(event);
-        if let Some(object) = &transaction {
+        self.source.push(source, Some(&object));
+        let object = nested::transaction_object(event);
+        if let Some(object) = &object {
             let changes = self.transaction.fit(object, rules)?;
             if !changes.is_empty() {
                 return Ok(Err(Obstacle::Object(ObjectColumn::Transaction, changes)));
             }
         }
-        let push = |builder: &mut ColumnBuilder, row: Option<&millstream_core::Row>| match (builder, row) {
-            (ColumnBuilder::Struct(columns), Some(row)) => {
-                rows::push_row(columns.fields_mut(), &table.shape, binding, &[], row);
-            }
-            (builder, _) => builder.push_null(),
-        };
-        push(&mut self.columns.before, before);
-        push(&mut self.columns.after, after);
-        self.source.push(&mut self.columns.source, Some(&source));
-        self.transaction.push(&mut self.columns.transaction, transaction.as_ref());
-        self.columns.push(event, &self.source_table, mark);
-        match after.filter(|row| row.has_unchanged()) {
-            Some(row) => push_texts(&mut self.columns.unchanged, rows::unchanged(&table.shape, binding, row)),
-            None => self.columns.unchanged.push_null(),
+        self.transaction.push(transaction, object.as_ref());
+        let us = event.facts.ts_us.or_else(|| event.facts.ts_ms.and_then(|ms| ms.checked_mul(1000)));
+        timestamp.push_int_option(us);
+        read_timestamp.push_int(mark.ingested_at_us);
+        source_table.push_bytes(self.source_table.as_bytes());
+        deleted.push_bool(event.op == Op::Delete);
+        op.push_bytes(event.op.code().as_bytes());
+        ts_ms.push_int_option(event.facts.processed_ts_ms.or(event.facts.ts_ms));
+        self.order_text.clear();
+        event.order.write_hex(&mut self.order_text);
+        order.push_bytes(self.order_text.as_bytes());
+        match images.1.filter(|row| row.has_unchanged()) {
+            Some(row) => unchanged.push_texts(rows::unchanged(&table.shape, binding, row)),
+            None => unchanged.push_null(),
         }
-        self.rows += 1;
-        self.bytes += before.map_or(0, |r| r.heap_len()) + after.map_or(0, |r| r.heap_len()) + 512;
         Ok(Ok(()))
     }
 
@@ -181,29 +184,25 @@ impl Changelog {
         self.rows >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES_MAX
     }
 
-    /// Ends a chunk, and appends all chunks if enough have come together.
+    /// Ends a chunk, and inserts all chunks if enough have come together.
     pub(crate) fn end_chunk(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
-        self.finish_chunk()?;
-        if self.batches.rows() >= PENDING_ROWS_MAX || self.batches.bytes() >= PENDING_BYTES_MAX {
-            self.batches.append(connection, place)?;
-        }
-        Ok(())
+        self.finish_chunk();
+        self.batches.relieve(connection, place)
     }
 
-    /// Appends everything.
+    /// Inserts everything.
     pub(crate) fn flush(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
-        self.finish_chunk()?;
-        self.batches.append(connection, place)
+        self.finish_chunk();
+        self.batches.flush(connection, place)
     }
 
-    fn finish_chunk(&mut self) -> Result<()> {
+    fn finish_chunk(&mut self) {
         if self.rows == 0 {
-            return Ok(());
+            return;
         }
         self.rows = 0;
         self.bytes = 0;
-        let columns = self.columns.finish();
-        self.batches.push(columns)
+        self.batches.push(self.columns.iter_mut());
     }
 }
 
@@ -215,37 +214,5 @@ fn images(event: &Event) -> (Option<&millstream_core::Row>, Option<&millstream_c
             (Some(event.before.as_deref().filter(|_| event.full_before).unwrap_or(&event.row)), None)
         }
         Op::Read | Op::Create | Op::Update => (event.before.as_deref(), Some(&event.row)),
-    }
-}
-
-impl Columns {
-    fn push(&mut self, event: &Event, source_table: &str, mark: Mark) {
-        let us = event.facts.ts_us.or_else(|| event.facts.ts_ms.and_then(|ms| ms.checked_mul(1000)));
-        self.timestamp.append_option(us);
-        self.read_timestamp.append_value(mark.ingested_at_us);
-        self.source_table.append_value(source_table);
-        self.deleted.append_value(event.op == Op::Delete);
-        self.op.append_value(event.op.code());
-        self.ts_ms.append_option(event.facts.processed_ts_ms.or(event.facts.ts_ms));
-        let mut order = String::with_capacity(67);
-        event.order.write_hex(&mut order);
-        self.order.append_value(&order);
-    }
-
-    fn finish(&mut self) -> Vec<ArrayRef> {
-        vec![
-            Arc::new(self.timestamp.finish()),
-            Arc::new(self.read_timestamp.finish()),
-            Arc::new(self.source_table.finish()),
-            Arc::new(self.deleted.finish()),
-            self.before.finish(),
-            self.after.finish(),
-            self.source.finish(),
-            Arc::new(self.op.finish()),
-            Arc::new(self.ts_ms.finish()),
-            self.transaction.finish(),
-            Arc::new(self.order.finish()),
-            self.unchanged.finish(),
-        ]
     }
 }

@@ -1,9 +1,8 @@
-//! Logical types as DuckDB's and Arrow's, and as text in the sink's own metadata.
+//! Logical types as DuckDB's, and as text in the sink's own metadata.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use duckdb::arrow::datatypes::{DataType, Field as ArrowField, Fields, TimeUnit};
+use duckdb::core::{LogicalTypeHandle, LogicalTypeId};
 use millstream_core::value::{Field, Type};
 
 use crate::ident::quote;
@@ -33,27 +32,33 @@ pub(crate) fn struct_type<'a>(fields: impl Iterator<Item = (&'a str, &'a Type)>)
     format!("STRUCT({})", fields.join(", "))
 }
 
-/// The Arrow type in which values of a storable type are appended.
-pub(crate) fn arrow_type(ty: &Type) -> DataType {
-    match ty {
-        Type::Bool => DataType::Boolean,
-        Type::Int64 => DataType::Int64,
-        Type::Decimal { precision, scale } => DataType::Decimal128(*precision as u8, *scale as i8),
-        Type::Float64 => DataType::Float64,
-        Type::Null | Type::Numeric | Type::Text | Type::Json => DataType::Utf8,
-        Type::Bytes => DataType::Binary,
-        Type::Date => DataType::Date32,
-        Type::Time => DataType::Time64(TimeUnit::Microsecond),
-        Type::DateTime => DataType::Timestamp(TimeUnit::Microsecond, None),
-        Type::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        Type::List(element) => DataType::List(Arc::new(ArrowField::new("item", arrow_type(element), true))),
-        Type::Struct(fields) => DataType::Struct(arrow_fields(fields.iter().map(|f| (&*f.name, &f.ty)))),
+/// The type of vectors that hold values of a storable type. It is the table's, so that nothing is cast on the way.
+pub(crate) fn logical_type(ty: &Type) -> LogicalTypeHandle {
+    let id = match ty {
+        Type::Bool => LogicalTypeId::Boolean,
+        Type::Int64 => LogicalTypeId::Bigint,
+        Type::Float64 => LogicalTypeId::Double,
+        Type::Null | Type::Numeric | Type::Text | Type::Json => LogicalTypeId::Varchar,
+        Type::Bytes => LogicalTypeId::Blob,
+        Type::Date => LogicalTypeId::Date,
+        Type::Time => LogicalTypeId::Time,
+        Type::DateTime => LogicalTypeId::Timestamp,
+        Type::Timestamp => LogicalTypeId::TimestampTZ,
+        Type::Decimal { precision, scale } => {
+            return LogicalTypeHandle::decimal(*precision as u8, *scale as u8);
+        }
+        Type::List(element) => return LogicalTypeHandle::list(&logical_type(element)),
+        Type::Struct(fields) => {
+            let fields: Vec<_> = fields.iter().map(|f| (&*f.name, logical_type(&f.ty))).collect();
+            return LogicalTypeHandle::struct_type(&fields);
+        }
+    };
+    let mut handle = LogicalTypeHandle::from(id);
+    if *ty == Type::Json {
+        // DuckDB's JSON type is this; a cast would parse each value.
+        handle.set_alias("JSON");
     }
-}
-
-/// Arrow fields, all nullable.
-pub(crate) fn arrow_fields<'a>(fields: impl Iterator<Item = (&'a str, &'a Type)>) -> Fields {
-    fields.map(|(name, ty)| ArrowField::new(name, arrow_type(ty), true)).collect()
+    handle
 }
 
 /// The text form of a type in metadata, e.g. `decimal(12,2)`, `list(text)`, `struct("a" int64,"b" text)`.

@@ -9,6 +9,7 @@ use duckdb::{Config, Connection};
 use millstream_core::{Error, Result};
 
 use crate::error::Explain;
+use crate::handover;
 use crate::ident::literal;
 
 /// A database file that this process has open. Cloning shares it; it closes with the last clone.
@@ -50,6 +51,7 @@ impl Database {
         // The default of 16 MB would compress a busy table's last rows again every second; a crash replays at most this.
         root.execute_batch("SET checkpoint_threshold = '256MB'")
             .explain(|| "setting checkpoint_threshold".to_owned())?;
+        handover::register(&root)?;
         let inner =
             Arc::new(Inner { path: path.clone(), root: Mutex::new(root), reserved: Mutex::default() });
         open.push((path, Arc::downgrade(&inner)));

@@ -4,16 +4,17 @@
 //! takes names that differ by case for one. Decimals beyond 38 digits are kept as exact text.
 
 mod batch;
-mod builder;
 mod catalog;
 mod cell;
 mod changelog;
 mod civil;
+mod column_data;
 mod column_type;
 mod config;
 mod database;
 mod ddl;
 mod error;
+mod handover;
 mod history;
 mod ident;
 mod keyed;
@@ -30,6 +31,7 @@ mod shape;
 mod sink;
 mod table;
 mod token;
+mod vectors;
 mod views;
 
 pub use config::{Decimals, DeleteMode, DuckConfig, Layout};

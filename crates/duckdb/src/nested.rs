@@ -8,7 +8,7 @@ use millstream_core::evolution::Rules;
 use millstream_core::{Column, Event, Result, Row, RowBuilder, RowSchema, TableName, Type, Value};
 use serde_json::{Map, Value as Json};
 
-use crate::builder::ColumnBuilder;
+use crate::column_data::ColumnData;
 use crate::rows;
 use crate::shape::{Binding, Change, Shape, TargetColumn};
 
@@ -87,13 +87,17 @@ impl Nested {
     }
 
     /// Pushes an object that fits, or NULL.
-    pub(crate) fn push(&self, builder: &mut ColumnBuilder, object: Option<&Object>) {
+    pub(crate) fn push(&self, column: &mut ColumnData, object: Option<&Object>) {
         let fitting = object.and_then(|o| self.bindings.get(&o.fields).map(|binding| (o, binding)));
-        match (builder, fitting) {
-            (ColumnBuilder::Struct(columns), Some((object, binding))) => {
-                rows::push_row(columns.fields_mut(), &self.shape, binding, &[], &object.row);
-            }
-            (builder, _) => builder.push_null(),
+        let before = column.rows();
+        let fields = fitting.and_then(|fitting| Some((column.begin_struct()?, fitting)));
+        let pushed = fields.is_some_and(|(fields, (object, binding))| {
+            rows::push_row(fields, &self.shape, binding, &[], &object.row).is_ok()
+        });
+        if !pushed {
+            // What fits is pushed; the rest has no place by its kind, like a struct in a column of JSON's NULLs.
+            column.truncate(before);
+            column.push_null();
         }
     }
 }

@@ -9,20 +9,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duckdb::arrow::array::{
-    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringBuilder, TimestampMicrosecondArray,
-};
-use duckdb::arrow::compute::filter_record_batch;
-use duckdb::arrow::datatypes::{Schema, SchemaRef};
-use millstream_core::{Error, Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
+use millstream_core::{Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
 
-use crate::batch::{self, CHUNK_ROWS, Place};
-use crate::builder::ColumnBuilder;
+use crate::batch::{self, CHUNK_ROWS, Chunk, Place};
 use crate::catalog::StoredTable;
-use crate::column_type::arrow_fields;
+use crate::column_data::ColumnData;
 use crate::config::DeleteMode;
 use crate::error::Explain;
-use crate::history::push_texts;
 use crate::ident::qualify;
 use crate::keyed::{Keyed, Part};
 use crate::replica_sql::ApplySql;
@@ -98,14 +91,14 @@ pub(crate) struct Replica {
     /// The key by which its rows are known.
     key: Keyed,
     delete: DeleteMode,
-    columns: Vec<ColumnBuilder>,
-    chunks: Vec<Vec<ArrayRef>>,
+    columns: Vec<ColumnData>,
+    chunks: Vec<Vec<ColumnData>>,
     staged: Vec<Staged>,
     index: HashMap<Key, usize, foldhash::fast::RandomState>,
     in_chunk: usize,
     bytes: usize,
     null_in_key: bool,
-    schema: SchemaRef,
+    fields: Arc<[Field]>,
     doubt: Doubt,
     truncated: Option<Order>,
     /// Truncates of this epoch that are not applied yet.
@@ -148,19 +141,18 @@ impl Replica {
     }
 
     fn of_key(table: &StoredTable, key: Keyed, delete: DeleteMode) -> Self {
-        let columns = stage_columns(table);
         Self {
             table: table.clone(),
             key,
             delete,
-            columns: table.shape.columns.iter().map(|c| ColumnBuilder::new(&c.ty)).collect(),
+            columns: table.shape.columns.iter().map(|c| ColumnData::new(&c.ty)).collect(),
             chunks: Vec::new(),
             staged: Vec::new(),
             index: HashMap::default(),
             in_chunk: 0,
             bytes: 0,
             null_in_key: false,
-            schema: SchemaRef::new(Schema::new(arrow_fields(columns.iter().map(|f| (&*f.name, &f.ty))))),
+            fields: stage_columns(table).into(),
             doubt: Doubt::Unknown,
             truncated: table.truncated.as_deref().and_then(Order::parse_hex),
             truncates: Vec::new(),
@@ -226,9 +218,6 @@ impl Replica {
         }
         let Some(key) = &event.key else { return Ok(Ok(Taken::Superseded)) };
         let row = if event.op == Op::Delete { &event.row } else { current };
-        if let Err(trouble) = rows::check(&self.table.shape, binding, row) {
-            return Ok(Err(trouble));
-        }
         let form = self.form(binding);
         if form != self.staged_form {
             // The stage knows a row by its typed key, which another type makes another: only the table knows both.
@@ -242,22 +231,27 @@ impl Replica {
         }
         let mut staged = Staged::of(event);
         if let Some(&earlier) = self.index.get(key) {
-            let earlier = &mut self.staged[earlier];
             if event.op == Op::Delete && !event.full_before {
                 // The last known values stay, under the delete's order.
+                let earlier = &mut self.staged[earlier];
                 let kept = (earlier.partial, earlier.unchanged.take());
                 *earlier = Staged { partial: kept.0, unchanged: kept.1, ..staged };
                 return Ok(Ok(Taken::Written));
             }
-            earlier.dead = true;
+        }
+        let key_columns = &self.key.columns;
+        if let Err(trouble) = rows::push_row(&mut self.columns, &self.table.shape, binding, key_columns, row)
+        {
+            return Ok(Err(trouble));
         }
         if unchanged {
             staged.unchanged =
                 Some(rows::unchanged(&self.table.shape, binding, row).map(str::to_owned).collect());
         }
         self.null_in_key |= binding.schema.key.iter().any(|&i| row.get(i).is_null());
-        rows::push_row(&mut self.columns, &self.table.shape, binding, &self.key.columns, row);
-        self.index.insert(key.clone(), self.staged.len());
+        if let Some(earlier) = self.index.insert(key.clone(), self.staged.len()) {
+            self.staged[earlier].dead = true;
+        }
         self.staged.push(staged);
         self.bytes += row.heap_len() + 16 * self.columns.len() + 128;
         self.in_chunk += 1;
@@ -279,7 +273,9 @@ impl Replica {
             builder.set(column, patch.values.get(i));
         }
         let row = builder.finish();
-        rows::check(&self.table.shape, binding, &row)?;
+        // Whether it has a place is seen by pushing it; it is written on its own.
+        rows::push_row(&mut self.columns, &self.table.shape, binding, &self.key.columns, &row)?;
+        self.columns.iter_mut().for_each(|column| column.truncate(self.in_chunk));
         self.bytes += row.heap_len() + 256;
         let columns = (0..self.table.shape.columns.len())
             .filter(|&i| binding.cells[i].source.is_some_and(|source| patch.columns.contains(&source)))
@@ -300,7 +296,7 @@ impl Replica {
     fn end_chunk(&mut self) {
         if self.in_chunk > 0 {
             self.in_chunk = 0;
-            self.chunks.push(self.columns.iter_mut().map(ColumnBuilder::finish).collect());
+            self.chunks.push(self.columns.iter_mut().map(ColumnData::take).collect());
         }
     }
 
@@ -404,18 +400,17 @@ impl Replica {
 
     fn fill_stage(&mut self, session: &Session) -> Result<()> {
         self.create_stage(session)?;
-        let mut batches = Vec::new();
         let mut staged = &self.staged[..];
-        for mut columns in self.chunks.drain(..) {
-            let rows = columns.first().map_or(staged.len(), |column| column.len());
+        let chunk = |columns: Vec<ColumnData>| {
+            let rows = columns.first().map_or(staged.len(), ColumnData::rows);
             let (mine, rest) = staged.split_at(rows);
             staged = rest;
-            columns.extend(own_arrays(mine));
-            batches.push(filtered(&self.schema, columns, mine)?);
-        }
+            live(columns, mine)
+        };
+        let chunks = self.chunks.drain(..).map(chunk).collect();
         let name = ApplySql::stage_name(&self.table.name);
         let place = Place { catalog: Some("temp"), dataset: "main", table: &name };
-        batch::append(&session.connection, place, batches)
+        batch::insert(&session.connection, place, &self.fields, chunks).map(drop)
     }
 
     fn apply_patches(&mut self, session: &Session, sql: &ApplySql) -> Result<()> {
@@ -436,14 +431,15 @@ impl Replica {
             let mut staged = Vec::new();
             for patch in &group {
                 let key = &self.key.columns;
-                rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, key, &patch.row);
-                staged.push(Staged::at(patch.order));
+                if rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, key, &patch.row)
+                    .is_ok()
+                {
+                    staged.push(Staged::at(patch.order));
+                }
             }
-            let mut arrays: Vec<_> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
-            arrays.extend(own_arrays(&staged));
-            let batch = filtered(&self.schema, arrays, &staged)?;
+            let chunk = live(self.columns.iter_mut().map(ColumnData::take).collect(), &staged);
             let place = Place { catalog: Some("temp"), dataset: "main", table: &place_name };
-            batch::append(&session.connection, place, vec![batch])?;
+            batch::insert(&session.connection, place, &self.fields, vec![chunk])?;
             let statements = sql.set_columns(&columns) + &sql.drop_stage();
             session.run(&statements, || format!("filling late values into {}", self.table.name))?;
         }
@@ -469,38 +465,33 @@ impl Staged {
     }
 }
 
-/// The columns that the stage adds to the table's.
-fn own_arrays(staged: &[Staged]) -> [ArrayRef; 6] {
-    let mut orders = StringBuilder::with_capacity(staged.len(), staged.len() * 50);
-    let mut order = String::new();
-    let mut unchanged = ColumnBuilder::new(&Type::List(Box::new(Type::Text)));
+/// The rows that no later change replaced, with the columns that the stage adds to the table's.
+fn live(mut columns: Vec<ColumnData>, staged: &[Staged]) -> Chunk {
+    columns.extend(own_values(staged));
+    let kept = staged.iter().any(|s| s.dead).then(|| {
+        let live = |(i, s): (usize, &Staged)| (!s.dead).then_some(i as u32);
+        staged.iter().enumerate().filter_map(live).collect()
+    });
+    Chunk { columns, kept }
+}
+
+fn own_values(staged: &[Staged]) -> [ColumnData; 6] {
+    let types = [Type::Timestamp, Type::Bool, Type::Int64, Type::Text, Type::Bool];
+    let [mut timestamp, mut deleted, mut lsn, mut order, mut partial] = types.map(|ty| ColumnData::new(&ty));
+    let mut unchanged = ColumnData::new(&Type::List(Box::new(Type::Text)));
+    let mut text = String::new();
     for row in staged {
-        order.clear();
-        row.order.write_hex(&mut order);
-        orders.append_value(&order);
+        timestamp.push_int_option(row.timestamp_us);
+        deleted.push_bool(row.deleted);
+        lsn.push_int_option(row.lsn);
+        text.clear();
+        row.order.write_hex(&mut text);
+        order.push_bytes(text.as_bytes());
+        partial.push_bool(row.partial);
         match &row.unchanged {
-            Some(names) => push_texts(&mut unchanged, names.iter().map(|n| &**n)),
+            Some(names) => unchanged.push_texts(names.iter().map(|n| &**n)),
             None => unchanged.push_null(),
         }
     }
-    let timestamps: TimestampMicrosecondArray = staged.iter().map(|s| s.timestamp_us).collect();
-    [
-        Arc::new(timestamps.with_timezone("UTC")),
-        Arc::new(BooleanArray::from_iter(staged.iter().map(|s| Some(s.deleted)))),
-        Arc::new(Int64Array::from_iter(staged.iter().map(|s| s.lsn))),
-        Arc::new(orders.finish()),
-        Arc::new(BooleanArray::from_iter(staged.iter().map(|s| Some(s.partial)))),
-        unchanged.finish(),
-    ]
-}
-
-/// The rows that no later change replaced.
-fn filtered(schema: &SchemaRef, columns: Vec<ArrayRef>, staged: &[Staged]) -> Result<RecordBatch> {
-    let broken = |e| Error::fatal("invariant: the builders of a stage make its columns").with_source(e);
-    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(broken)?;
-    if staged.iter().all(|s| !s.dead) {
-        return Ok(batch);
-    }
-    let live = BooleanArray::from_iter(staged.iter().map(|s| Some(!s.dead)));
-    filter_record_batch(&batch, &live).map_err(broken)
+    [timestamp, deleted, lsn, order, partial, unchanged]
 }

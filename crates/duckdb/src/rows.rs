@@ -1,14 +1,11 @@
-//! From a row of an event to the builders of a table's columns.
-//!
-//! In two passes: [`check`] looks whether every value has a place, and nothing is pushed before it says so; then
-//! [`push_row`] cannot fail half-way.
+//! From a row of an event to a table's columns.
 
 use base64::Engine as _;
 use millstream_core::key::normal_digits;
 use millstream_core::{Key, Row, Type, Value};
 
-use crate::builder::ColumnBuilder;
 use crate::cell::{self, Cell, Misfit, convert};
+use crate::column_data::ColumnData;
 use crate::shape::{Binding, Shape};
 
 /// Why a row can't be written as the table stands.
@@ -24,18 +21,63 @@ pub(crate) enum Trouble {
     Mended,
 }
 
-/// Whether every value of the row has a place.
-pub(crate) fn check(shape: &Shape, binding: &Binding, row: &Row) -> Result<(), Trouble> {
-    for (i, (bound, column)) in binding.cells.iter().zip(&shape.columns).enumerate() {
-        let Some(source) = bound.source else { continue };
+/// Pushes one value into each column, or none at all if one has no place. `key` holds the key's columns: their unbounded
+/// numerics are written without trailing zeros, so that equal keys are equal texts.
+pub(crate) fn push_row(
+    columns: &mut [ColumnData],
+    shape: &Shape,
+    binding: &Binding,
+    key: &[usize],
+    row: &Row,
+) -> Result<(), Trouble> {
+    let before = columns.first().map_or(0, ColumnData::rows);
+    let pushed = push_values(columns, shape, binding, key, row).and_then(|()| left_out(binding, row));
+    if pushed.is_err() {
+        columns.iter_mut().for_each(|column| column.truncate(before));
+    }
+    pushed
+}
+
+fn push_values(
+    columns: &mut [ColumnData],
+    shape: &Shape,
+    binding: &Binding,
+    key: &[usize],
+    row: &Row,
+) -> Result<(), Trouble> {
+    // Where values went that their own columns don't take; these columns come later.
+    let mut spilled: Vec<(usize, usize)> = Vec::new();
+    for (i, (column, target)) in columns.iter_mut().zip(&shape.columns).enumerate() {
+        let bound = binding.cells.get(i).copied();
+        let Some(source) = bound.and_then(|b| b.source) else {
+            match spilled.iter().find(|(to, _)| *to == i) {
+                Some(&(_, source)) => {
+                    column.push(row.get(source), &binding.schema.columns[source].ty, &target.ty)
+                }
+                None => column.push_null(),
+            }
+            continue;
+        };
         let from = &binding.schema.columns[source].ty;
-        if let Err(misfit) = convert(row.get(source), from, &column.ty) {
-            let spills = bound.overflow.is_some_and(|_| convert(row.get(source), from, &Type::Text).is_ok());
-            if !spills {
-                return Err(Trouble::Misfit { column: i, misfit });
+        match convert(row.get(source), from, &target.ty) {
+            Ok(Cell::Text(text)) if target.ty == Type::Numeric && key.contains(&i) => {
+                column.push_bytes(normal_digits(&text).as_bytes());
+            }
+            Ok(cell) => column.push_cell(cell, from),
+            Err(misfit) => {
+                let overflow = bound.and_then(|b| b.overflow);
+                let overflow = overflow.filter(|_| convert(row.get(source), from, &Type::Text).is_ok());
+                let to = overflow.ok_or(Trouble::Misfit { column: i, misfit })?;
+                spilled.push((to, source));
+                column.push_null();
             }
         }
     }
+    Ok(())
+}
+
+/// Whether the row has a value that is bound to no column.
+fn left_out(binding: &Binding, row: &Row) -> Result<(), Trouble> {
     // A value that was left out needs a place too, or nobody would look it up.
     if let Some(&source) = binding.untyped.iter().find(|&&source| !row.get(source).is_null()) {
         return Err(Trouble::Untyped { source });
@@ -44,41 +86,6 @@ pub(crate) fn check(shape: &Shape, binding: &Binding, row: &Row) -> Result<(), T
     match binding.refused.iter().find(has_value) {
         Some(&source) => Err(Trouble::Refused { source }),
         None => Ok(()),
-    }
-}
-
-/// Pushes one value into each builder. `key` holds the key's columns: their unbounded numerics are written without
-/// trailing zeros, so that equal keys are equal texts.
-pub(crate) fn push_row(
-    builders: &mut [ColumnBuilder],
-    shape: &Shape,
-    binding: &Binding,
-    key: &[usize],
-    row: &Row,
-) {
-    let mut spilled: Vec<(usize, usize)> = Vec::new();
-    for (i, (builder, column)) in builders.iter_mut().zip(&shape.columns).enumerate() {
-        let bound = binding.cells.get(i).copied();
-        let Some(source) = bound.and_then(|b| b.source) else {
-            match spilled.iter().find(|(to, _)| *to == i) {
-                Some(&(_, source)) => {
-                    builder.push(row.get(source), &binding.schema.columns[source].ty, &column.ty)
-                }
-                None => builder.push_null(),
-            }
-            continue;
-        };
-        let from = &binding.schema.columns[source].ty;
-        match convert(row.get(source), from, &column.ty) {
-            Ok(Cell::Text(text)) if column.ty == Type::Numeric && key.contains(&i) => {
-                builder.push_cell(Cell::Text(normal_digits(&text).into()), from);
-            }
-            Ok(cell) => builder.push_cell(cell, from),
-            Err(_) => {
-                builder.push_null();
-                spilled.extend(bound.and_then(|b| b.overflow).map(|to| (to, source)));
-            }
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::stream::{Stream, unfold};
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::{Error, Result};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tonic::{Status, Streaming};
 
@@ -77,7 +77,9 @@ impl Pull {
 
     /// Opens the stream and reads it to its end.
     async fn read(&self, backoff: &mut Backoff) -> Ended {
-        let mut messages = match self.open().await {
+        // Dropped with this future, whatever ends it.
+        let (_holding, held) = oneshot::channel();
+        let mut messages = match self.open(held).await {
             Ok(messages) => messages,
             Err(status) => return Ended::Broken(status),
         };
@@ -97,7 +99,7 @@ impl Pull {
         }
     }
 
-    async fn open(&self) -> Result<Streaming<pb::StreamingPullResponse>, Status> {
+    async fn open(&self, held: oneshot::Receiver<()>) -> Result<Streaming<pb::StreamingPullResponse>, Status> {
         let first = pb::StreamingPullRequest {
             subscription: self.name.path().to_owned(),
             stream_ack_deadline_seconds: self.lease.as_secs() as i32,
@@ -107,7 +109,7 @@ impl Pull {
             protocol_version: PROTOCOL_VERSION,
             ..pb::StreamingPullRequest::default()
         };
-        let request = self.client.request(requests(first), "subscription", self.name.path()).await?;
+        let request = self.client.request(requests(first, held), "subscription", self.name.path()).await?;
         let mut subscriber = self.client.subscriber();
         let mut opening = pin!(subscriber.streaming_pull(request));
         let opened = match timeout(SILENT_OPENING, &mut opening).await {
@@ -155,15 +157,19 @@ impl Pull {
     }
 }
 
-/// The stream's requests: the first, then heartbeats. Leases and acknowledgements go by calls of their own, which answer.
-fn requests(first: pb::StreamingPullRequest) -> impl Stream<Item = pb::StreamingPullRequest> + Send + 'static {
-    unfold(Some(first), |first| async {
+/// The stream's requests: the first, then heartbeats, until the holder of the other end of `held` is gone: HTTP/2 resets a stream
+/// only when both of its halves are dropped. Leases and acknowledgements go by calls of their own, which answer.
+fn requests(
+    first: pb::StreamingPullRequest,
+    held: oneshot::Receiver<()>,
+) -> impl Stream<Item = pb::StreamingPullRequest> + Send + 'static {
+    unfold((Some(first), held), |(first, mut held)| async {
         match first {
-            Some(first) => Some((first, None)),
-            None => {
-                sleep(HEARTBEAT).await;
-                Some((pb::StreamingPullRequest::default(), None))
-            }
+            Some(first) => Some((first, (None, held))),
+            None => tokio::select! {
+                _ = &mut held => None,
+                () = sleep(HEARTBEAT) => Some((pb::StreamingPullRequest::default(), (None, held))),
+            },
         }
     })
 }
