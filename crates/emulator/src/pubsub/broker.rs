@@ -165,7 +165,7 @@ impl Broker {
                 return Err(status::exists(&config.name));
             }
             world.topics.insert(config.name.clone(), Arc::new(Topic::new(config.clone())));
-            self.write(room, || Record::Topic(config))
+            self.write(room, || Record::Topic(Box::new(config)))
         };
         durable(pending).await
     }
@@ -210,7 +210,7 @@ impl Broker {
             subscriptions.push(subscription.clone());
             world.subscriptions.insert(config.name.clone(), subscription);
             let subscribed = Subscribed { tag, config: Some(config.clone()), created: true };
-            self.write(room, || Record::Subscription(subscribed))
+            self.write(room, || Record::Subscription(Box::new(subscribed)))
         };
         durable(pending).await?;
         Ok(config)
@@ -242,7 +242,7 @@ impl Broker {
         }
         let room = self.room(RECORD_BYTES).await?;
         topic.configure(config.clone());
-        durable(self.write(room, || Record::Topic(config))).await
+        durable(self.write(room, || Record::Topic(Box::new(config)))).await
     }
 
     /// Changes a subscription's configuration.
@@ -254,7 +254,7 @@ impl Broker {
         let room = self.room(RECORD_BYTES).await?;
         subscription.configure(config.clone());
         let subscribed = Subscribed { tag: subscription.tag, config: Some(config), created: false };
-        durable(self.write(room, || Record::Subscription(subscribed))).await
+        durable(self.write(room, || Record::Subscription(Box::new(subscribed)))).await
     }
 
     /// Detaches a subscription: it keeps its configuration and loses its messages.

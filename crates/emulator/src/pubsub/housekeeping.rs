@@ -27,10 +27,8 @@ impl Broker {
         for name in expired {
             let _ = self.delete_snapshot(&name).await;
         }
-        if let Some(journal) = self.journal() {
-            if journal.is_full() {
-                journal.roll(self.state());
-            }
+        if let Some(journal) = self.journal().filter(|journal| journal.is_full()) {
+            journal.roll(self.state());
         }
     }
 

@@ -51,7 +51,7 @@ impl Segment {
 
 #[derive(Debug)]
 enum Command {
-    Write(Record, OwnedSemaphorePermit, Option<oneshot::Sender<()>>),
+    Write(Box<Record>, OwnedSemaphorePermit, Option<oneshot::Sender<()>>),
     Roll(Box<State>),
     Drop(u64),
 }
@@ -130,13 +130,13 @@ impl Journal {
     /// Writes a record; the answer comes when it is on disk.
     pub(crate) fn write(&self, record: Record, permit: Permit) -> Pending {
         let (done, pending) = oneshot::channel();
-        self.send(Command::Write(record, permit, Some(done)));
+        self.send(Command::Write(Box::new(record), permit, Some(done)));
         pending
     }
 
     /// Writes a record that nobody waits for.
     pub(crate) fn note(&self, record: Record, permit: Permit) {
-        self.send(Command::Write(record, permit, None));
+        self.send(Command::Write(Box::new(record), permit, None));
     }
 
     fn send(&self, command: Command) {

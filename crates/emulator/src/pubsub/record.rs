@@ -108,9 +108,9 @@ pub(crate) struct Carried {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Record {
     State(State),
-    Topic(api::Topic),
+    Topic(Box<api::Topic>),
     TopicGone(String),
-    Subscription(Subscribed),
+    Subscription(Box<Subscribed>),
     SubscriptionGone(String),
     Snapshot(Taken),
     SnapshotGone(String),
@@ -190,9 +190,9 @@ impl Record {
         let name = || std::str::from_utf8(content).ok().map(str::to_owned);
         let record = match kind {
             1 => Record::State(State::decode(content).ok()?),
-            2 => Record::Topic(api::Topic::decode(content).ok()?),
+            2 => Record::Topic(Box::new(api::Topic::decode(content).ok()?)),
             3 => Record::TopicGone(name()?),
-            4 => Record::Subscription(Subscribed::decode(content).ok()?),
+            4 => Record::Subscription(Box::new(Subscribed::decode(content).ok()?)),
             5 => Record::SubscriptionGone(name()?),
             6 => Record::Snapshot(Taken::decode(content).ok()?),
             7 => Record::SnapshotGone(name()?),

@@ -96,7 +96,7 @@ impl Past {
         match record {
             Record::State(state) => self.state(state),
             Record::Topic(topic) => {
-                self.topics.insert(topic.name.clone(), topic);
+                self.topics.insert(topic.name.clone(), *topic);
             }
             Record::TopicGone(name) => {
                 self.topics.remove(&name);
@@ -105,7 +105,7 @@ impl Past {
                     subscription.config.topic_message_retention_duration = None;
                 }
             }
-            Record::Subscription(subscribed) => self.subscription(subscribed),
+            Record::Subscription(subscribed) => self.subscription(*subscribed),
             Record::SubscriptionGone(name) => _ = self.subscriptions.remove(&name),
             Record::Snapshot(taken) => self.snapshot(taken),
             Record::SnapshotGone(name) => _ = self.snapshots.remove(&name),
