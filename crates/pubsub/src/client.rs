@@ -124,7 +124,7 @@ fn install_crypto() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // Whoever was first is as good.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }
 
