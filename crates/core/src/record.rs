@@ -4,7 +4,7 @@ use crate::dead::Cause;
 use crate::position::{PartitionId, Position};
 
 /// A byte range in a [`RecordBatch`]'s buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Range {
     /// First byte.
     pub start: u32,

@@ -1,5 +1,6 @@
 //! What to pull from, and how.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub struct PubsubConfig {
     pub connection: Connection,
     /// Subscriptions to pull from; each is a partition.
     pub subscriptions: Vec<SubscriptionName>,
+    /// Topics of subscriptions that are not named after theirs; see [`SubscriptionName::likely_topic`]. Records carry the topic's
+    /// ID, which tells the table of flattened events.
+    pub topics: HashMap<SubscriptionName, TopicName>,
     /// Every subscription of this project (`projects/PROJECT`) whose ID begins with this text, looked up at the start.
     pub prefix: Option<(String, String)>,
     /// Streaming pulls for each subscription; 1 to 64.
@@ -94,6 +98,7 @@ impl PubsubConfig {
         Self {
             connection,
             subscriptions,
+            topics: HashMap::new(),
             prefix: None,
             streams: 2,
             outstanding_messages_max: 200_000,
@@ -111,7 +116,9 @@ impl PubsubConfig {
     pub(crate) fn validate(&self) -> Result<()> {
         let deadline = Duration::from_secs(10)..=Duration::from_secs(600);
         if self.subscriptions.is_empty() && self.prefix.is_none() {
-            return Err(Error::fatal("the Pub/Sub source names no subscription: give `subscriptions` or `subscription_prefix`"));
+            return Err(Error::fatal(
+                "the Pub/Sub source names no subscription: give `subscriptions` or `subscription_prefix`",
+            ));
         }
         if !deadline.contains(&self.lease) {
             return Err(Error::fatal("a lease is 10 s to 10 min: Pub/Sub allows no other"));

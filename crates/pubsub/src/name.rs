@@ -96,6 +96,13 @@ name!(
     "snapshots"
 );
 
+impl SubscriptionName {
+    /// The ID of the topic that it is commonly named after: `cdc.public.orders-sub` subscribes to `cdc.public.orders`.
+    pub fn likely_topic(&self) -> &str {
+        self.id().strip_suffix("-sub").unwrap_or(self.id())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,9 @@ pub(crate) struct PubsubConfig {
     pub(crate) project: Option<String>,
     /// Subscriptions: IDs in `project`, or full names (`projects/…/subscriptions/…`).
     pub(crate) subscriptions: Option<OneOrMany>,
+    /// Each subscription's topic, or one for all: which table flattened events belong to, and what `create` makes. The
+    /// subscription's ID without `-sub` by default.
+    pub(crate) topics: Option<OneOrMany>,
     /// Every subscription of `project` whose ID begins with this, looked up at each start.
     pub(crate) subscription_prefix: Option<String>,
     /// Streaming pulls for each subscription. `2` by default, `1` for more than 16 subscriptions.
@@ -31,8 +34,6 @@ pub(crate) struct PubsubConfig {
     /// Make topics and subscriptions that do not exist. `false` by default; the keys below say how.
     #[serde(default)]
     pub(crate) create: bool,
-    /// With `create`: each subscription's topic, or one for all. The subscription's ID without `-sub` by default.
-    pub(crate) topics: Option<OneOrMany>,
     /// With `create`: the subscription's own acknowledgement deadline. `60s` by default.
     pub(crate) ack_deadline: Option<Span>,
     /// With `create`: deliver messages of one ordering key in order. `false` by default.

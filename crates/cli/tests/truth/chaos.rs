@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use crate::corpus::{self, Variant};
 use crate::events::Events;
 use crate::feeder::{self, Random};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, Summary};
 use crate::residual::{Report, Residuals};
 use crate::scenarios::{faults, judge};
 
@@ -20,7 +20,7 @@ const SHARDS: [u64; 3] = [1, 2, 7];
 const KILLS: usize = 50;
 
 /// A variant's records, without those of tables without a key: their copies cannot be told.
-fn records(variant: &Variant) -> Vec<String> {
+pub(crate) fn records(variant: &Variant) -> Vec<String> {
     let keyed = |line: &String| {
         let record: Json = serde_json::from_str(line).unwrap();
         let is_row = || {
@@ -35,7 +35,7 @@ fn records(variant: &Variant) -> Vec<String> {
 }
 
 /// Runs `task` for each item on two threads; what the tasks found wrong.
-fn on_two_threads<T: Sync>(items: &[T], task: impl Fn(usize, &T) -> String + Sync) -> String {
+pub(crate) fn on_two_threads<T: Sync>(items: &[T], task: impl Fn(usize, &T) -> String + Sync) -> String {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut found = String::new();
@@ -56,7 +56,17 @@ static WENT_ON: AtomicUsize = AtomicUsize::new(0);
 
 /// The pipeline's last run, and what is wrong after it.
 fn verdict(variant: &Variant, pipeline: &Pipeline, lines: &[String]) -> String {
-    let summary = match pipeline.run() {
+    verdict_of(variant, pipeline, lines, pipeline.run())
+}
+
+/// What is wrong after a last run with this summary.
+pub(crate) fn verdict_of(
+    variant: &Variant,
+    pipeline: &Pipeline,
+    lines: &[String],
+    summary: Result<Summary, String>,
+) -> String {
+    let summary = match summary {
         Ok(summary) => summary,
         Err(failure) => {
             return format!("{}: {failure}\n", variant.label());

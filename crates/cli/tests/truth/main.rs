@@ -22,5 +22,6 @@ mod generated;
 mod history;
 mod number;
 mod pipeline;
+mod pubsub;
 mod residual;
 mod scenarios;

@@ -94,7 +94,12 @@ impl Pipeline {
 
     /// Runs the pipeline until its input is exhausted; its summary, or how it failed.
     pub(crate) fn run(&self) -> Result<Summary, String> {
-        let output = self.attempt(&["run", "CONFIG", "--until-idle", "--json"])?;
+        self.run_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn run_with(&self, more: &[&str]) -> Result<Summary, String> {
+        let output = self.attempt(&[&["run", "CONFIG", "--until-idle", "--json"], more].concat())?;
         let text = String::from_utf8_lossy(&output.stdout);
         serde_json::from_str(&text).map(Summary).map_err(|e| format!("no summary ({e}) in:\n{text}"))
     }
@@ -104,6 +109,13 @@ impl Pipeline {
         let log = std::fs::File::create(self.path("log.txt")).unwrap();
         let mut command = self.command(&["run", "CONFIG"]);
         command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    /// The same; its summary goes to `out.txt`.
+    pub(crate) fn start_for_summary(&self) -> Child {
+        let log = std::fs::File::create(self.path("log.txt")).unwrap();
+        let out = std::fs::File::create(self.path("out.txt")).unwrap();
+        self.command(&["run", "CONFIG", "--json"]).stdout(out).stderr(log).spawn().unwrap()
     }
 
     /// Whether the pipeline, running, has made a checkpoint since it was started.

@@ -14,12 +14,15 @@ const ORDERING_KEY: &str = "ordering_key";
 pub(super) struct Records {
     pub(super) buffer: Vec<u8>,
     pub(super) slots: Vec<Slot>,
+    topic: Range,
 }
 
 impl Records {
-    /// Room for `messages` with `bytes` of data.
-    pub(super) fn with_capacity(messages: usize, bytes: usize) -> Self {
-        Self { buffer: Vec::with_capacity(bytes), slots: Vec::with_capacity(messages) }
+    /// None yet, of a topic, with room for about so many bytes.
+    pub(super) fn of_topic(topic: &str, bytes: usize) -> Self {
+        let mut records = Self { buffer: Vec::with_capacity(topic.len() + bytes), ..Self::default() };
+        records.topic = records.put(topic.as_bytes());
+        records
     }
 
     /// Whether the delivery's next message fits into the budget. The first of a batch always does.
@@ -51,6 +54,7 @@ impl Records {
             value,
             key,
             headers,
+            topic: Some(self.topic),
             offset: offset_of(&message.message_id),
             message_id,
             publish_ts_ms: publish_ts_ms(received),
@@ -87,12 +91,16 @@ mod tests {
     use millstream_core::{Position, RecordBatch};
 
     fn batch(messages: &[pb::PubsubMessage]) -> RecordBatch {
-        let mut records = Records::default();
+        let mut records = Records::of_topic("orders", 0);
         for message in messages {
-            let received = pb::ReceivedMessage { message: Some(message.clone()), delivery_attempt: 3, ..Default::default() };
+            let received = pb::ReceivedMessage {
+                message: Some(message.clone()),
+                delivery_attempt: 3,
+                ..Default::default()
+            };
             records.push(&received);
         }
-        let Records { buffer, slots } = records;
+        let Records { buffer, slots, .. } = records;
         RecordBatch { partition: PartitionId::new("s"), buffer, slots, position: Position::default() }
     }
 
@@ -110,6 +118,7 @@ mod tests {
         let batch = batch(&[message, keyless, empty]);
         let records: Vec<_> = batch.records().collect();
         assert_eq!(records[0].body(), Body::Value(b"{}"));
+        assert!(records.iter().all(|r| r.topic() == Some(b"orders")));
         assert_eq!(records[0].key(), Some(&br#"{"id":1}"#[..]));
         assert_eq!(records[0].headers().map(|h| h.name).collect::<Vec<_>>(), [b"a", b"b"]);
         assert_eq!((records[0].offset(), records[0].publish_ts_ms()), (17, Some(2005)));
