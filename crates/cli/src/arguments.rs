@@ -109,6 +109,10 @@ pub(crate) struct Run {
     /// Start from a savepoint: its name or path. The checkpoint directory must be empty
     #[arg(long, value_name = "SAVEPOINT")]
     pub(crate) from: Option<String>,
+    /// First put the Pub/Sub subscriptions back (or forward) to a time, such as `2026-05-01T00:00:00Z`, or to a snapshot's
+    /// name
+    #[arg(long, value_name = "TIME|SNAPSHOT")]
+    pub(crate) seek: Option<String>,
 }
 
 /// `check`.
@@ -130,6 +134,18 @@ pub(crate) struct Demo {
     /// The folder of shipped events
     #[arg(long, value_name = "DIR", default_value = "corpus")]
     pub(crate) events: PathBuf,
+    /// End after so many seconds of events; otherwise with Ctrl-C
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<u64>,
+    /// Events that are published a second
+    #[arg(long, value_name = "N", default_value_t = 3000)]
+    pub(crate) rate: u64,
+    /// Time between checkpoints, after which rows are visible
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    pub(crate) interval: Duration,
+    /// Read the shipped events from files, once, instead of over an emulated Pub/Sub
+    #[arg(long)]
+    pub(crate) files: bool,
 }
 
 /// `explain`.

@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod control;
 mod dead_letters;
+mod demo;
 mod discard;
 mod explain;
 mod output;

@@ -5,13 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream_engine::{Clock, Status, SystemClock};
+use millstream_engine::{Clock, Latency, Status, SystemClock};
 
 use crate::output::count;
 use crate::report::phase_name;
 
 /// How often the line is drawn, or looked at for a log line.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// Tables below the line.
+const TABLES_SHOWN: usize = 12;
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// The line that is being drawn, so that log lines can step around it.
@@ -44,13 +46,15 @@ impl Write for LogWriter {
 pub(crate) struct Progress {
     /// `None` where standard error is no terminal.
     line: Option<ProgressBar>,
+    /// Whether the tables are shown below the line.
+    tables: bool,
     rate: Rate,
     logged: Instant,
 }
 
 impl Progress {
-    /// Starts showing.
-    pub(crate) fn new() -> Self {
+    /// Starts showing; with the tables below, if wanted.
+    pub(crate) fn new(tables: bool) -> Self {
         let line = std::io::stderr().is_terminal().then(|| {
             let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -59,7 +63,7 @@ impl Progress {
             *LINE.lock().unwrap_or_else(PoisonError::into_inner) = Some(line.clone());
             line
         });
-        Self { line, rate: Rate::new(), logged: Instant::now() }
+        Self { line, tables, rate: Rate::new(), logged: Instant::now() }
     }
 
     /// Shows `status`.
@@ -67,7 +71,11 @@ impl Progress {
         let rate = self.rate.of(status.events_in);
         match &self.line {
             Some(line) => {
-                line.set_message(describe(pipeline, status, rate));
+                let mut text = describe(pipeline, status, rate);
+                if self.tables {
+                    text.push_str(&tables(status));
+                }
+                line.set_message(text);
                 line.tick();
             }
             None if self.logged.elapsed() >= LOG_EVERY => {
@@ -103,8 +111,9 @@ fn describe(pipeline: &str, status: &Status, rate: f64) -> String {
         }
         None => "-".to_owned(),
     };
+    let took = quantiles(&status.latency).map(|took| format!(", visible after {took}")).unwrap_or_default();
     format!(
-        "{pipeline} {}: {} events, {} events/s, lag {lag}, epoch {}, dead {}, duplicates {}",
+        "{pipeline} {}: {} events, {} events/s, lag {lag}, epoch {}, dead {}, duplicates {}{took}",
         phase_name(status.phase),
         count(status.events_in),
         count(rate as u64),
@@ -112,6 +121,25 @@ fn describe(pipeline: &str, status: &Status, rate: f64) -> String {
         count(dead + rejected),
         count(duplicates),
     )
+}
+
+/// A line for each table.
+fn tables(status: &Status) -> String {
+    let line = |(name, t): (&String, &millstream_core::TableCounters)| {
+        let (events, duplicates, late) = (count(t.events), count(t.duplicates), count(t.late));
+        format!("\n  {name}: {events} events, {duplicates} duplicates, {late} late")
+    };
+    status.counters.tables.iter().take(TABLES_SHOWN).map(line).collect()
+}
+
+/// Latency percentiles, if there are any.
+pub(crate) fn quantiles(latency: &Latency) -> Option<String> {
+    let at = |share| latency.quantile(share).map(human_ms);
+    Some(format!("p50 {}, p95 {}, p99 {}", at(0.5)?, at(0.95)?, at(0.99)?))
+}
+
+fn human_ms(span: Duration) -> String {
+    if span < Duration::from_secs(10) { format!("{} ms", span.as_millis()) } else { human(span) }
 }
 
 /// A time span in its two largest units.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use millstream_core::Counters;
 use millstream_core::decoder::ControlKind;
-use millstream_engine::{Phase, Status, Summary};
+use millstream_engine::{Latency, Phase, Status, Summary};
 use serde_json::{Map, Value, json};
 
 use crate::output::{Table, bytes, count, plural};
@@ -73,11 +73,23 @@ pub(crate) fn status_json(pipeline: &str, status: &Status) -> Value {
         "checkpoint_took_ms": status.checkpoint_took.as_millis() as u64,
         "restarts": status.restarts,
         "failure": status.failure,
+        "latency": latency_json(&status.latency),
         "cached_keys": status.cached_keys,
         "state_bytes": status.state_bytes,
         "notices": status.notices,
         "counters": counters_json(&status.counters),
     })
+}
+
+/// From published to visible, ms; null for sources without publish times.
+fn latency_json(latency: &Latency) -> Value {
+    let ms = |share| latency.quantile(share).map(|took| took.as_millis() as u64);
+    match latency.count() {
+        0 => Value::Null,
+        records => {
+            json!({ "records": records, "p50_ms": ms(0.5), "p95_ms": ms(0.95), "p99_ms": ms(0.99), "max_ms": ms(1.0) })
+        }
+    }
 }
 
 /// A summary as JSON.

@@ -20,6 +20,7 @@ use crate::dispatch::Dispatch;
 use crate::flow::{Aside, EpochStart, IntakeOrder, Staged, Stop};
 use crate::handle::Shared;
 use crate::intake::{Intake, budget_units};
+use crate::latency::Published;
 use crate::patience::Patience;
 use crate::recovery::{self, Plan};
 use crate::settings::Settings;
@@ -296,6 +297,7 @@ fn wire(
         early_letters: Vec::new(),
         notices: BTreeMap::new(),
         forwards_pending: !last.forwards.is_empty(),
+        published: Published::default(),
         held: false,
         taken_in,
         ending: false,

@@ -21,6 +21,7 @@ use tracing::{info, warn};
 
 use crate::flow::{Aside, Barrier, Cut, EpochStart, IntakeOrder, Permit, Report, Staged, Stop, gone};
 use crate::handle::Shared;
+use crate::latency::Published;
 use crate::patience::Patience;
 use crate::settings::Settings;
 use crate::shard::Pressure;
@@ -61,6 +62,8 @@ pub(crate) struct Coordinator {
     pub(crate) notices: BTreeMap<String, u64>,
     /// Shards' messages of the last checkpoint (sent again by recovery) are on their way: another one must follow.
     pub(crate) forwards_pending: bool,
+    /// When the records of the epoch that is taken were published.
+    pub(crate) published: Published,
     /// The source waits for a release.
     pub(crate) held: bool,
     /// What came in before the last barrier, see [`Gauges::came_in`](crate::status::Gauges::came_in).
@@ -222,8 +225,9 @@ impl Coordinator {
             let report = self.report().await?;
             self.take_report(report, &mut gathered).await?;
         }
-        let Cut { positions, watermarks, watermark_ms, counters, .. } =
+        let Cut { positions, watermarks, watermark_ms, counters, published, .. } =
             gathered.cut.expect("invariant: gathered above");
+        self.published = published;
         self.counters.add(&counters);
         self.counters.add(&Counters { notices: std::mem::take(&mut self.notices), ..Counters::default() });
         let mut checkpoint = gathered.checkpoint;
@@ -319,12 +323,14 @@ impl Coordinator {
         for residue in &residues {
             warn!("conservation: {residue}");
         }
+        let now_ms = i64::try_from(self.world.clock().now().as_millis()).unwrap_or(i64::MAX);
         let delay = self.settings.watermark_delay_ms;
         self.shared.update(|status| {
             status.epoch = epoch;
             status.counters = self.counters.clone();
             status.watermark_ms = newest_ms.map(|ms| ms.saturating_sub(delay));
             status.checkpoints += 1;
+            status.latency.visible(&self.published, now_ms);
             status.checkpoint_took = took;
             status.state_bytes = self.store.disk_bytes();
         });

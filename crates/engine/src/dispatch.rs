@@ -10,6 +10,7 @@ use millstream_core::{Body, Counters, DeadLetter, Epoch, PartitionId, Position, 
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use crate::flow::{Barrier, Cut, DecodedBatch, Report, ShardBatch, Staged, ToShard, Worked, gone};
+use crate::latency::Published;
 use crate::status::Gauges;
 
 pub(crate) struct Dispatch {
@@ -25,16 +26,20 @@ impl Dispatch {
     pub(crate) async fn run(mut self) -> Staged {
         let mut positions = BTreeMap::new();
         let mut counters = Counters::default();
+        let mut published = Published::default();
         let mut turn = 0;
         while let Some(worked) = self.workers[turn].recv().await {
             turn = (turn + 1) % self.workers.len();
             match worked {
-                Worked::Batch(batch) => self.batch(batch, &mut positions, &mut counters).await?,
+                Worked::Batch(batch) => {
+                    published.add(&batch.records);
+                    self.batch(batch, &mut positions, &mut counters).await?;
+                }
                 Worked::Rest(partitions) => self.rest(&partitions),
                 Worked::Barrier(barrier) => {
                     let (positions, counters) =
                         (std::mem::take(&mut positions), std::mem::take(&mut counters));
-                    self.barrier(barrier, positions, counters).await?;
+                    self.barrier(barrier, positions, counters, std::mem::take(&mut published)).await?;
                 }
             }
         }
@@ -102,10 +107,11 @@ impl Dispatch {
         barrier: Barrier,
         positions: BTreeMap<PartitionId, Position>,
         counters: Counters,
+        published: Published,
     ) -> Staged {
         self.epoch = barrier.next.epoch;
         let (watermarks, watermark_ms) = (self.watermarks.take_risen(), self.watermarks.reached());
-        let cut = Cut { epoch: barrier.epoch, positions, watermarks, watermark_ms, counters };
+        let cut = Cut { epoch: barrier.epoch, positions, watermarks, watermark_ms, counters, published };
         self.reports.send(Report::Cut(cut)).await.map_err(gone)?;
         for shard in &self.shards {
             shard.send(ToShard::Barrier(barrier)).await.map_err(gone)?;

@@ -16,6 +16,8 @@ use millstream_core::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::latency::Published;
+
 /// An epoch's number and the `__ingested_at` of its rows, µs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EpochStart {
@@ -119,6 +121,7 @@ pub(crate) struct Cut {
     pub(crate) watermarks: Vec<(PartitionId, i64)>,
     pub(crate) watermark_ms: Option<i64>,
     pub(crate) counters: Counters,
+    pub(crate) published: Published,
 }
 
 /// Coordinator → intake.

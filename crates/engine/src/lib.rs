@@ -17,6 +17,7 @@ mod dispatch;
 mod flow;
 mod handle;
 mod intake;
+mod latency;
 mod patience;
 mod recovery;
 mod settings;
@@ -27,6 +28,7 @@ mod supervisor;
 mod world;
 
 pub use handle::{Handle, start};
+pub use latency::Latency;
 pub use settings::{Restart, Settings};
 pub use status::{Phase, Status, Summary};
 pub use world::{Clock, SystemClock, World};

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use millstream_core::{Counters, Epoch};
 
+use crate::latency::Latency;
+
 /// Where the pipeline is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -51,6 +53,8 @@ pub struct Status {
     pub restarts: u32,
     /// The last failure in this run, as text; if the run failed, its first cause.
     pub failure: Option<String>,
+    /// From publishing to visible rows, of records with a publish time, since the start of this run.
+    pub latency: Latency,
     /// Keys held in memory by all shards.
     pub cached_keys: u64,
     /// Bytes of the store on disk at the last checkpoint.
@@ -108,6 +112,7 @@ impl Status {
             checkpoint_took: Duration::ZERO,
             restarts: 0,
             failure: None,
+            latency: Latency::default(),
             cached_keys: 0,
             state_bytes: 0,
             notices: Vec::new(),

@@ -26,5 +26,6 @@ pub use client::Client;
 pub use config::{Connection, Create, PubsubConfig, SeekTo};
 pub use letters::LetterTopic;
 pub use name::{SnapshotName, SubscriptionName, TopicName};
+pub use publisher::{Message, Publisher};
 pub use sink::PubsubSink;
 pub use source::PubsubSource;

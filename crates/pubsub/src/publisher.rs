@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::{Error, Result};
-use prost::Message;
+use prost::Message as _;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
@@ -40,8 +40,31 @@ const ROUND_BYTES: usize = 16 << 20;
 /// How long a request is tried.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A message to publish.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Message {
+    /// Its data.
+    pub data: Vec<u8>,
+    /// Its ordering key; empty for none. At most 1 KiB.
+    pub ordering_key: String,
+    /// Its attributes, by name; a name that comes twice keeps its last value.
+    pub attributes: Vec<(String, String)>,
+}
+
+impl From<Message> for pb::PubsubMessage {
+    fn from(message: Message) -> Self {
+        let Message { data, ordering_key, attributes } = message;
+        Self {
+            data: data.into(),
+            ordering_key,
+            attributes: attributes.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// Publishes to one topic.
-pub(crate) struct Publisher {
+pub struct Publisher {
     client: Client,
     topic: TopicName,
     /// By ordering key, in the order of adding.
@@ -51,12 +74,17 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(client: Client, topic: TopicName) -> Self {
+    /// A publisher that has nothing to publish yet.
+    pub fn new(client: Client, topic: TopicName) -> Self {
         Self { client, topic, added: HashMap::new(), messages: 0, bytes: 0 }
     }
 
     /// Adds a message to the round; publishes the round if it has become large.
-    pub(crate) async fn add(&mut self, message: pb::PubsubMessage) -> Result<()> {
+    ///
+    /// # Errors
+    /// If publishing fails for good, or for a minute. What was published of the round stays published.
+    pub async fn add(&mut self, message: impl Into<pb::PubsubMessage>) -> Result<()> {
+        let message = message.into();
         self.messages += 1;
         self.bytes += message.encoded_len();
         match self.added.get_mut(&message.ordering_key) {
@@ -72,7 +100,10 @@ impl Publisher {
     }
 
     /// Publishes everything that was added and waits until the service has it all.
-    pub(crate) async fn publish(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Like [`add`](Self::add).
+    pub async fn publish(&mut self) -> Result<()> {
         let mut requests = JoinSet::new();
         for (key, messages) in std::mem::take(&mut self.added) {
             let mut chunks = chunks(messages);

@@ -1,9 +1,10 @@
 //! What `check` finds out: a sample of the source is decoded and thrown away, and what it shows is held against the plan.
 //!
-//! Nothing is kept and nothing is acknowledged. Folders are tested by making and removing an empty file.
+//! Nothing is kept and nothing is acknowledged; of subscriptions nothing is taken, they are looked at. Folders are tested by making and removing an empty file.
 
 mod advice;
 mod folders;
+mod pubsub;
 mod sample;
 
 pub(crate) use sample::{Sample, TableSample};
@@ -11,7 +12,7 @@ pub(crate) use sample::{Sample, TableSample};
 use millstream_core::Result;
 use serde::Serialize;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, SourcePlan};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -66,7 +67,19 @@ impl Report {
     /// Looks at `records` records of the plan's source.
     pub(crate) async fn of(plan: &Plan, records: usize) -> Result<Self> {
         let mut findings = folders::findings(plan);
-        let sample = match Sample::take(plan, records).await {
+        let sample = match &plan.source {
+            SourcePlan::Files(_) => Self::sample(plan, records, &mut findings).await,
+            SourcePlan::Pubsub(config) => {
+                findings.extend(pubsub::findings(config).await);
+                Sample::default()
+            }
+        };
+        findings.sort_by(|a, b| (a.level, a.code, &a.table).cmp(&(b.level, b.code, &b.table)));
+        Ok(Self { pipeline: plan.pipeline.clone(), sample, findings })
+    }
+
+    async fn sample(plan: &Plan, records: usize, findings: &mut Vec<Finding>) -> Sample {
+        match Sample::take(plan, records).await {
             Ok(sample) => {
                 findings.extend(advice::findings(plan, &sample));
                 sample
@@ -82,9 +95,7 @@ impl Report {
                 });
                 Sample::default()
             }
-        };
-        findings.sort_by(|a, b| (a.level, a.code, &a.table).cmp(&(b.level, b.code, &b.table)));
-        Ok(Self { pipeline: plan.pipeline.clone(), sample, findings })
+        }
     }
 
     /// Whether a run would fail.

@@ -143,7 +143,7 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
         desk.ask_topic(before_ms);
     }
     let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
-    let ended = run::drive(&plan, world, desk, None)?;
+    let ended = run::drive(&plan, world, desk, run::Until::default())?;
     let failed = letters(&plan.dead_letters)?.count().saturating_sub(before) as u64;
     finish(arguments, &plan, asked, Some((&ended, failed)));
     ended.verdict()

@@ -1,21 +1,26 @@
 //! `demo`: a pipeline over shipped events of a real database, and what came out of it.
 //!
-//! The input is the corpus' steady workload; then a stretch of it once more, as a connector redelivers after a crash; then
-//! a few lines that are damaged, as disks and people damage them.
+//! The events are the corpus' steady workload. Live, they come over an emulated Pub/Sub for as long as one likes; from files, once, then
+//! a stretch of them once more, as a connector redelivers after a crash, and a few lines that are damaged, as disks and people damage
+//! them.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_duckdb::query;
 
+use super::run::Until;
 use super::{Failure, plan, run};
 use crate::arguments::Demo;
 use crate::dead_letters::Desk;
+use crate::demo::{PROJECT, Shop, Stage};
 use crate::output::{Table, bytes, count, plural, print};
 use crate::plan::Plan;
+use crate::progress::quantiles;
 use crate::world::PlanWorld;
 use millstream_duckdb::quote;
 
@@ -23,14 +28,10 @@ use millstream_duckdb::quote;
 const EVENTS: &str = "bench.plain.jsonl.gz";
 const ORDERS_SCHEMA: &str = include_str!("../../../../examples/orders.schema.json");
 const CUSTOMERS_SCHEMA: &str = include_str!("../../../../examples/customers.schema.json");
-const CONFIG: &str = "\
-# Written by `millstream demo`.
-pipeline: demo
-source: { type: files, path: in/*, lines: record }
+const REST_OF_CONFIG: &str = "\
 tables:
   public.orders: { schema: orders.schema.json }
   public.customers: { schema: customers.schema.json, replica_identity: full }
-checkpoint: { interval: 1s, directory: state }
 sinks:
   - { type: duckdb, name: history, path: demo.duckdb, layout: append }
   - { type: duckdb, name: replica, path: demo.duckdb, layout: replica }
@@ -40,56 +41,110 @@ const REDELIVERED: usize = 500;
 
 /// Runs the demo.
 pub(crate) fn demo(arguments: &Demo) -> Result<(), Failure> {
-    let config = prepare(arguments)?;
+    let packed = shipped(arguments)?;
+    let folder = Folder::make(arguments)?;
+    let (_stage, mut until) = if arguments.files {
+        folder.files(&packed)?;
+        folder.config(&arguments.interval, "source: { type: files, path: in/*, lines: record }")?;
+        (None, Until::default())
+    } else {
+        let shop = Shop::read(&packed)?;
+        let stage = Stage::start(&shop)?;
+        let subscriptions = stage.subscriptions().join(", ");
+        let source = format!(
+            "source: {{ type: pubsub, project: {PROJECT}, subscriptions: [{subscriptions}], endpoint: \"{}\" }}",
+            stage.endpoint()
+        );
+        folder.config(&arguments.interval, &source)?;
+        stage.play(shop, arguments.rate)?;
+        tracing::info!(
+            "a shop's changes come over Pub/Sub at {}, {} a second; end with Ctrl-C",
+            stage.endpoint(),
+            arguments.rate
+        );
+        (Some(stage), Until { limit: arguments.seconds.map(Duration::from_secs), ..Until::default() })
+    };
+    until.tables = true;
+    let config = folder.config;
     let plan = Arc::new(plan(&config)?);
     let desk = Arc::new(Desk::new(&plan.dead_letters));
     let world = PlanWorld::new(plan.clone(), desk.clone())?;
-    let ended = run::drive(&plan, world, desk, None)?;
+    let ended = run::drive(&plan, world, desk, until)?;
     let mut out = String::new();
     show(&plan, &config, &ended, &mut out)?;
     print(&out);
     ended.verdict()
 }
 
-/// Makes the demo's folder and returns its config. Only a folder that a demo made is replaced.
-fn prepare(arguments: &Demo) -> Result<PathBuf, Failure> {
-    let folder = &arguments.directory;
-    let config = folder.join("demo.yaml");
+/// The shipped events, gzipped.
+fn shipped(arguments: &Demo) -> Result<Vec<u8>, Failure> {
     let events = arguments.events.join(EVENTS);
-    let packed = fs::read(&events).map_err(|e| {
+    fs::read(&events).map_err(|e| {
         Failure::Usage(format!(
             "cannot read the shipped events {}: {e}; run the demo in Millstream's source folder, or name theirs with --events",
             events.display()
         ))
-    })?;
-    if folder.exists()
-        && !config.exists()
-        && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
-    {
-        let message =
-            format!("{} is not empty and no demo made it; choose another --directory", folder.display());
-        return Err(Failure::Usage(message));
-    }
-    let made = write_folder(folder, &config, &packed);
-    made.map_err(|e| Failure::Failed(format!("cannot prepare {}: {e}", folder.display())))?;
-    Ok(config)
+    })
 }
 
-fn write_folder(folder: &Path, config: &Path, packed: &[u8]) -> std::io::Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
+/// The demo's folder.
+struct Folder {
+    path: PathBuf,
+    config: PathBuf,
+}
+
+impl Folder {
+    /// Makes it anew. Only a folder that a demo made is replaced.
+    fn make(arguments: &Demo) -> Result<Self, Failure> {
+        let folder =
+            Self { path: arguments.directory.clone(), config: arguments.directory.join("demo.yaml") };
+        let is_used = fs::read_dir(&folder.path).is_ok_and(|mut entries| entries.next().is_some());
+        if is_used && !folder.config.exists() {
+            let message = format!(
+                "{} is not empty and no demo made it; choose another --directory",
+                folder.path.display()
+            );
+            return Err(Failure::Usage(message));
+        }
+        let make = || {
+            if folder.path.exists() {
+                fs::remove_dir_all(&folder.path)?;
+            }
+            fs::create_dir_all(&folder.path)?;
+            fs::write(folder.path.join("orders.schema.json"), ORDERS_SCHEMA)?;
+            fs::write(folder.path.join("customers.schema.json"), CUSTOMERS_SCHEMA)
+        };
+        make().map_err(|e| folder.failed(e))?;
+        Ok(folder)
     }
-    fs::create_dir_all(folder.join("in"))?;
-    fs::write(config, CONFIG)?;
-    fs::write(folder.join("orders.schema.json"), ORDERS_SCHEMA)?;
-    fs::write(folder.join("customers.schema.json"), CUSTOMERS_SCHEMA)?;
-    fs::write(folder.join("in").join("1-shop.jsonl.gz"), packed)?;
-    let mut text = Vec::new();
-    flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut text)?;
-    let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
-    let again = lines[lines.len().saturating_sub(REDELIVERED)..].concat();
-    fs::write(folder.join("in").join("2-redelivered.jsonl"), again)?;
-    fs::write(folder.join("in").join("3-damaged.jsonl"), damaged(&lines))
+
+    fn config(&self, interval: &Duration, source: &str) -> Result<(), Failure> {
+        let text = format!(
+            "# Written by `millstream demo`.\npipeline: demo\n{source}\ncheckpoint: {{ interval: {}ms, directory: state }}\n{REST_OF_CONFIG}",
+            interval.as_millis()
+        );
+        fs::write(&self.config, text).map_err(|e| self.failed(e))
+    }
+
+    /// The shipped events as files, some of them twice, and damaged ones.
+    fn files(&self, packed: &[u8]) -> Result<(), Failure> {
+        let files = self.path.join("in");
+        let write = || {
+            fs::create_dir_all(&files)?;
+            fs::write(files.join("1-shop.jsonl.gz"), packed)?;
+            let mut text = Vec::new();
+            flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut text)?;
+            let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
+            let again = lines[lines.len().saturating_sub(REDELIVERED)..].concat();
+            fs::write(files.join("2-redelivered.jsonl"), again)?;
+            fs::write(files.join("3-damaged.jsonl"), damaged(&lines))
+        };
+        write().map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, error: std::io::Error) -> Failure {
+        Failure::Failed(format!("cannot prepare {}: {error}", self.path.display()))
+    }
 }
 
 /// Real lines, damaged.
@@ -127,6 +182,9 @@ fn show(plan: &Plan, config: &Path, ended: &run::Ended, out: &mut String) -> Res
         count(counters.control.iter().sum()),
         count(counters.dead.values().sum()),
     );
+    if let Some(quantiles) = quantiles(&status.latency) {
+        let _ = writeln!(out, "from published to visible: {quantiles}\n");
+    }
     let Some((_, duckdb)) = plan.duckdb_sinks().next() else { return Ok(()) };
     tables(&duckdb.path, out)?;
     let _ = writeln!(out, "the newest five of orders_latest\n");

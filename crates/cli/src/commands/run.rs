@@ -1,20 +1,24 @@
 //! `run`: the pipeline, in the foreground.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{Error, Store};
 use millstream_engine::{Handle, Phase, Summary};
+use millstream_pubsub::admin::{self, resolve};
+use millstream_pubsub::{Client, SeekTo, SnapshotName};
 use millstream_state::LocalStore;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 
 use super::{Failure, plan};
 use crate::arguments::Run;
 use crate::control::{self, Asked, Request, Server};
 use crate::dead_letters::Desk;
 use crate::output::{print, print_json};
-use crate::plan::Plan;
+use crate::plan::{Plan, SourcePlan};
 use crate::progress::{Progress, TICK};
 use crate::report;
 use crate::world::{PlanWorld, StateShelf, settings};
@@ -27,10 +31,13 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         LocalStore::restore(directory, savepoint, millstream_state::Options::default())?;
         tracing::info!("{} starts from savepoint {savepoint}", plan.pipeline);
     }
+    if let Some(to) = &arguments.seek {
+        seek(&plan, to)?;
+    }
     let desk = Arc::new(Desk::new(&plan.dead_letters));
     let world = PlanWorld::new(plan.clone(), desk.clone())?;
-    let idle = arguments.until_idle.then_some(arguments.idle);
-    let ended = drive(&plan, world, desk, idle)?;
+    let until = Until { idle: arguments.until_idle.then_some(arguments.idle), ..Until::default() };
+    let ended = drive(&plan, world, desk, until)?;
     if arguments.on.json {
         print_json(&report::summary_json(&plan.pipeline, &ended.summary));
     } else {
@@ -38,6 +45,53 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     }
     ended.verdict()
 }
+
+/// Puts every subscription of the plan to a time or a snapshot. What is delivered again is recognised by state.
+fn seek(plan: &Plan, to: &str) -> Result<(), Failure> {
+    let SourcePlan::Pubsub(config) = &plan.source else {
+        return Err(Failure::Usage("--seek is for `source.type: pubsub`".to_owned()));
+    };
+    let time = to.parse::<jiff::Timestamp>().map(|time| SeekTo::TimeMs(time.as_millisecond()));
+    runtime(plan)?.block_on(async {
+        let client = Client::new(&config.connection, 1)?;
+        for name in resolve(&client, config).await? {
+            let to = match &time {
+                Ok(time) => time.clone(),
+                Err(_) => {
+                    let project = name.project().strip_prefix("projects/");
+                    SeekTo::Snapshot(SnapshotName::parse(to, project)?)
+                }
+            };
+            admin::seek(&client, &name, &to).await?;
+            tracing::info!("{name} was put to {to}", to = arguments_of(&to));
+        }
+        Ok(())
+    })
+}
+
+/// A place as people write it.
+fn arguments_of(to: &SeekTo) -> String {
+    match to {
+        SeekTo::TimeMs(ms) => {
+            jiff::Timestamp::from_millisecond(*ms).map_or(ms.to_string(), |time| time.to_string())
+        }
+        SeekTo::Snapshot(name) => name.to_string(),
+    }
+}
+
+/// When a run ends by itself, and what is shown meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Until {
+    /// Nothing came for so long.
+    pub(crate) idle: Option<Duration>,
+    /// It ran for so long.
+    pub(crate) limit: Option<Duration>,
+    /// Show the tables on a terminal.
+    pub(crate) tables: bool,
+}
+
+/// Longer than anything runs.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -78,7 +132,7 @@ pub(crate) fn drive(
     plan: &Arc<Plan>,
     world: PlanWorld,
     desk: Arc<Desk>,
-    idle: Option<Duration>,
+    until: Until,
 ) -> Result<Ended, Failure> {
     if control::ask(&plan.checkpoint.directory, &Request::Status)?.is_some() {
         let message =
@@ -89,9 +143,11 @@ pub(crate) fn drive(
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let shelf = world.shelf();
-        let handle = millstream_engine::start(Arc::new(world), settings(plan, idle));
+        let handle = millstream_engine::start(Arc::new(world), settings(plan, until.idle));
         let mut server = None;
-        let mut progress = Progress::new();
+        let mut progress = Progress::new(until.tables);
+        let limit = sleep(until.limit.unwrap_or(FOR_EVER));
+        let mut limit = pin!(limit);
         let mut tick = tokio::time::interval(TICK);
         let mut asked_to_end = 0;
         loop {
@@ -106,6 +162,10 @@ pub(crate) fn drive(
                 () = signals.next() => {
                     asked_to_end += 1;
                     end(plan, &handle, asked_to_end);
+                }
+                () = &mut limit, if asked_to_end == 0 => {
+                    asked_to_end = 1;
+                    handle.drain();
                 }
                 _ = tick.tick() => {
                     let status = handle.status();
