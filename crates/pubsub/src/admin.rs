@@ -37,7 +37,11 @@ async fn patiently<T, F: Future<Output = Result<T, Status>>>(
 }
 
 /// Makes the topics and subscriptions that do not exist. What exists is left as it is.
-pub(crate) async fn create(client: &Client, subscriptions: &[SubscriptionName], create: &Create) -> Result<()> {
+pub(crate) async fn create(
+    client: &Client,
+    subscriptions: &[SubscriptionName],
+    create: &Create,
+) -> Result<()> {
     for topic in create.topics.iter().chain(&create.dead_letter_topic) {
         create_topic(client, topic).await?;
     }
@@ -89,10 +93,14 @@ pub(crate) async fn list(client: &Client, project: &str, prefix: &str) -> Result
     let mut names = Vec::new();
     let mut page_token = String::new();
     loop {
-        let message = pb::ListSubscriptionsRequest { project: project.to_owned(), page_size: PAGE, page_token };
+        let message =
+            pb::ListSubscriptionsRequest { project: project.to_owned(), page_size: PAGE, page_token };
         let message = &message;
         let page = patiently(call, || async move {
-            client.subscriber().list_subscriptions(client.request(message.clone(), "project", project).await?).await
+            client
+                .subscriber()
+                .list_subscriptions(client.request(message.clone(), "project", project).await?)
+                .await
         });
         let page = page.await.map_err(|status| call.error(&status))?.into_inner();
         for subscription in &page.subscriptions {
@@ -136,7 +144,10 @@ pub async fn look_at(client: &Client, name: &SubscriptionName) -> Result<Subscri
     let call = Call { what: "look at", resource: name.path(), role: VIEWER };
     let found = patiently(call, || async move {
         let message = pb::GetSubscriptionRequest { subscription: name.path().to_owned() };
-        client.subscriber().get_subscription(client.request(message, "subscription", name.path()).await?).await
+        client
+            .subscriber()
+            .get_subscription(client.request(message, "subscription", name.path()).await?)
+            .await
     });
     let found = found.await.map_err(|status| call.error(&status))?.into_inner();
     let pushes = found.push_config.as_ref().is_some_and(|push| !push.push_endpoint.is_empty())
@@ -147,7 +158,9 @@ pub async fn look_at(client: &Client, name: &SubscriptionName) -> Result<Subscri
         ack_deadline: Duration::from_secs(found.ack_deadline_seconds.max(0) as u64),
         ordering: found.enable_message_ordering,
         exactly_once: found.enable_exactly_once_delivery,
-        delivery_attempts_max: found.dead_letter_policy.map(|policy| policy.max_delivery_attempts.max(0) as u32),
+        delivery_attempts_max: found
+            .dead_letter_policy
+            .map(|policy| policy.max_delivery_attempts.max(0) as u32),
         pushes,
         detached: found.detached,
     })

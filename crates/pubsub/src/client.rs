@@ -45,9 +45,12 @@ impl Client {
     pub fn new(connection: &Connection, connections: usize) -> Result<Self> {
         install_crypto();
         let endpoint = connection.endpoint.as_deref().unwrap_or(SERVICE);
-        let endpoint = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
+        let endpoint =
+            if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
         let mut builder = Endpoint::from_shared(endpoint.clone())
-            .map_err(|e| Error::fatal(format!("`{endpoint}` is no URL of a Pub/Sub endpoint")).with_source(e))?
+            .map_err(|e| {
+                Error::fatal(format!("`{endpoint}` is no URL of a Pub/Sub endpoint")).with_source(e)
+            })?
             .connect_timeout(Duration::from_secs(10))
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20))
@@ -58,11 +61,12 @@ impl Client {
             .tcp_nodelay(true);
         let plaintext = endpoint.starts_with("http://");
         if !plaintext {
-            builder = builder
-                .tls_config(ClientTlsConfig::new().with_native_roots())
-                .map_err(|e| Error::fatal("cannot set up TLS with the system's root certificates").with_source(e))?;
+            builder = builder.tls_config(ClientTlsConfig::new().with_native_roots()).map_err(|e| {
+                Error::fatal("cannot set up TLS with the system's root certificates").with_source(e)
+            })?;
         }
-        let credentials = if plaintext { None } else { Some(read_credentials(connection.credentials.as_deref())?) };
+        let credentials =
+            if plaintext { None } else { Some(read_credentials(connection.credentials.as_deref())?) };
         let channels = (0..connections.max(1)).map(|_| builder.connect_lazy()).collect();
         Ok(Self { channels, turn: Arc::default(), credentials, endpoint: endpoint.into() })
     }
@@ -91,7 +95,12 @@ impl Client {
     ///
     /// # Errors
     /// `UNAUTHENTICATED` if no token could be had, `UNAVAILABLE` if that may change.
-    pub(crate) async fn request<T>(&self, message: T, key: &str, resource: &str) -> Result<Request<T>, Status> {
+    pub(crate) async fn request<T>(
+        &self,
+        message: T,
+        key: &str,
+        resource: &str,
+    ) -> Result<Request<T>, Status> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
         self.authorize(metadata).await?;
@@ -143,7 +152,9 @@ fn read_credentials(file: Option<&Path>) -> Result<Credentials> {
         .map_err(|_| Error::fatal(format!("the credentials file {shown} is no JSON")))?;
     let built = match json.get("type").and_then(|kind| kind.as_str()) {
         Some("service_account") => credentials::service_account::Builder::new(json).build(),
-        Some("external_account") => credentials::external_account::Builder::new(json).with_scopes([SCOPE]).build(),
+        Some("external_account") => {
+            credentials::external_account::Builder::new(json).with_scopes([SCOPE]).build()
+        }
         Some("authorized_user") => credentials::user_account::Builder::new(json).build(),
         Some("impersonated_service_account") => credentials::impersonated::Builder::new(json).build(),
         _ => {

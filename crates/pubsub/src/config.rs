@@ -111,7 +111,9 @@ impl PubsubConfig {
     pub(crate) fn validate(&self) -> Result<()> {
         let deadline = Duration::from_secs(10)..=Duration::from_secs(600);
         if self.subscriptions.is_empty() && self.prefix.is_none() {
-            return Err(Error::fatal("the Pub/Sub source names no subscription: give `subscriptions` or `subscription_prefix`"));
+            return Err(Error::fatal(
+                "the Pub/Sub source names no subscription: give `subscriptions` or `subscription_prefix`",
+            ));
         }
         if !deadline.contains(&self.lease) {
             return Err(Error::fatal("a lease is 10 s to 10 min: Pub/Sub allows no other"));

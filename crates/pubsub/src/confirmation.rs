@@ -63,7 +63,8 @@ mod tests {
             ("reason", "something else"),
         ];
         let info = ErrorInfo { metadata: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into() };
-        let any = Any { type_url: "type.googleapis.com/google.rpc.ErrorInfo".into(), value: info.encode_to_vec() };
+        let any =
+            Any { type_url: "type.googleapis.com/google.rpc.ErrorInfo".into(), value: info.encode_to_vec() };
         let details = RpcStatus { details: vec![any] }.encode_to_vec();
         let status = Status::with_details(Code::FailedPrecondition, "", details.into());
         let failed = confirmation(&status).unwrap();

@@ -46,7 +46,9 @@ impl Call<'_> {
                 "cannot {what} {resource}: it does not exist; check the project and the name, or let `create` make it"
             ),
             Code::PermissionDenied => {
-                format!("cannot {what} {resource}: permission denied; grant {role} to the account of the credentials")
+                format!(
+                    "cannot {what} {resource}: permission denied; grant {role} to the account of the credentials"
+                )
             }
             Code::Unauthenticated => format!(
                 "cannot {what} {resource}: the credentials were refused or have expired; renew them (`gcloud auth application-default login`, or the service account's key)"
@@ -104,10 +106,14 @@ mod tests {
         assert!(text.contains("projects/p/subscriptions/s") && text.contains(SUBSCRIBER), "{text}");
         assert_eq!(call.error(&Status::unavailable("")).kind(), Kind::Transient);
         assert_eq!(call.error(&Status::not_found("")).kind(), Kind::Fatal);
-        for code in [Code::Internal, Code::Aborted, Code::Unknown, Code::ResourceExhausted, Code::DeadlineExceeded] {
+        for code in
+            [Code::Internal, Code::Aborted, Code::Unknown, Code::ResourceExhausted, Code::DeadlineExceeded]
+        {
             assert!(is_retryable(code), "{code:?}");
         }
-        for code in [Code::Unauthenticated, Code::InvalidArgument, Code::FailedPrecondition, Code::Unimplemented] {
+        for code in
+            [Code::Unauthenticated, Code::InvalidArgument, Code::FailedPrecondition, Code::Unimplemented]
+        {
             assert!(!is_retryable(code), "{code:?}");
         }
         let long = call.error(&Status::internal("é".repeat(1000))).to_string();

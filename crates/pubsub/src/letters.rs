@@ -116,7 +116,8 @@ fn message(letter: &DeadLetter) -> Option<pb::PubsubMessage> {
     }
     let data = letter.value.clone().unwrap_or_default().into();
     let message = pb::PubsubMessage { data, attributes, ..pb::PubsubMessage::default() };
-    (message.attributes.len() <= ATTRIBUTES_MAX && message.encoded_len() <= MESSAGE_BYTES_MAX).then_some(message)
+    (message.attributes.len() <= ATTRIBUTES_MAX && message.encoded_len() <= MESSAGE_BYTES_MAX)
+        .then_some(message)
 }
 
 /// At most as many bytes as an attribute takes.
@@ -231,7 +232,10 @@ mod tests {
         assert!(fits(&letter(b"k", Some(b"v"))));
         assert!(!fits(&letter(&[b'k'; 1025], Some(b"v"))));
         assert!(!fits(&letter(b"k", Some(&vec![b'v'; 10_000_000]))));
-        let twice = DeadLetter { headers: vec![(b"h".to_vec(), vec![]), (b"h".to_vec(), vec![])], ..letter(b"k", None) };
+        let twice = DeadLetter {
+            headers: vec![(b"h".to_vec(), vec![]), (b"h".to_vec(), vec![])],
+            ..letter(b"k", None)
+        };
         assert!(!fits(&twice));
     }
 }

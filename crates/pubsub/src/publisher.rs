@@ -104,7 +104,9 @@ fn done(ended: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()>
     match ended {
         None => Ok(()),
         Some(Ok(sent)) => sent,
-        Some(Err(panic)) => Err(Error::fatal("publishing panicked: please report this as a bug").with_source(panic)),
+        Some(Err(panic)) => {
+            Err(Error::fatal("publishing panicked: please report this as a bug").with_source(panic))
+        }
     }
 }
 

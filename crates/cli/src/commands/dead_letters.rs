@@ -153,12 +153,18 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
 fn topic_before_ms(plan: &Plan, arguments: &Replay) -> Option<i64> {
     let topic = plan.letter_topic.as_ref()?;
     if topic.subscription.is_none() {
-        tracing::warn!("letters of {} cannot be replayed: `dead_letters.subscription` names no subscription to it", topic.topic);
+        tracing::warn!(
+            "letters of {} cannot be replayed: `dead_letters.subscription` names no subscription to it",
+            topic.topic
+        );
         return None;
     }
     let chooses = !arguments.ids.is_empty() || arguments.cause.is_some() || arguments.table.is_some();
     if chooses {
-        tracing::warn!("letters of {} are left out: ids, --cause and --table choose among those of the folder", topic.topic);
+        tracing::warn!(
+            "letters of {} are left out: ids, --cause and --table choose among those of the folder",
+            topic.topic
+        );
         return None;
     }
     i64::try_from(SystemClock.now().as_millis()).ok()

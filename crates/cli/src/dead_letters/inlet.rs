@@ -35,7 +35,12 @@ pub(crate) struct Desk {
 impl Desk {
     /// The desk of the letters in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), asked: Mutex::default(), topic_asked: Mutex::default(), written: Mutex::default() }
+        Self {
+            directory: directory.to_owned(),
+            asked: Mutex::default(),
+            topic_asked: Mutex::default(),
+            written: Mutex::default(),
+        }
     }
 
     /// Asks for letters to be replayed. Letters that were replayed before are left alone.

@@ -14,8 +14,8 @@ mod topic;
 mod writer;
 
 pub(crate) use inlet::{Desk, Inlet, TopicSource};
-pub(crate) use post::Post;
 pub(crate) use letter::{Letter, LetterId, Payload};
+pub(crate) use post::Post;
 pub(crate) use reader::{letters, replayed};
 pub(crate) use writer::Writer;
 

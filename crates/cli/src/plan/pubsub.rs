@@ -29,7 +29,11 @@ impl Checker<'_> {
         let ids = given.subscriptions.as_ref().map(|OneOrMany(ids)| &**ids).unwrap_or_default();
         let subscriptions = self.names(&at("subscriptions"), ids, |id| SubscriptionName::parse(id, project));
         if ids.is_empty() && given.subscription_prefix.is_none() {
-            self.problem(&["source".into()], "no subscription to pull from", "give `subscriptions` or `subscription_prefix`");
+            self.problem(
+                &["source".into()],
+                "no subscription to pull from",
+                "give `subscriptions` or `subscription_prefix`",
+            );
         }
         let prefix = match (&given.subscription_prefix, project) {
             (Some(prefix), Some(project)) => Some((format!("projects/{project}"), prefix.clone())),
@@ -86,7 +90,11 @@ impl Checker<'_> {
             return None;
         }
         if given.subscription_prefix.is_some() {
-            self.problem(&at("create"), "`create` makes what `subscriptions` names, not what a prefix finds", "");
+            self.problem(
+                &at("create"),
+                "`create` makes what `subscriptions` names, not what a prefix finds",
+                "",
+            );
         }
         let ids = match &given.topics {
             Some(OneOrMany(ids)) => ids.clone(),
@@ -104,7 +112,11 @@ impl Checker<'_> {
             self.problem(&at("max_delivery_attempts"), "`max_delivery_attempts` is 5 to 100", "");
         }
         if given.max_delivery_attempts.is_some() && given.dead_letter_topic.is_none() {
-            self.problem(&at("max_delivery_attempts"), "`max_delivery_attempts` needs `dead_letter_topic`", "");
+            self.problem(
+                &at("max_delivery_attempts"),
+                "`max_delivery_attempts` needs `dead_letter_topic`",
+                "",
+            );
         }
         let dead = given.dead_letter_topic.as_slice();
         Some(Create {
@@ -112,12 +124,18 @@ impl Checker<'_> {
             ack_deadline: self.deadline(&at("ack_deadline"), given.ack_deadline, Duration::from_secs(60)),
             ordering: given.message_ordering.unwrap_or(false),
             exactly_once: given.exactly_once_delivery.unwrap_or(false),
-            dead_letter_topic: self.names(&at("dead_letter_topic"), dead, |id| TopicName::parse(id, project)).pop(),
+            dead_letter_topic: self
+                .names(&at("dead_letter_topic"), dead, |id| TopicName::parse(id, project))
+                .pop(),
             delivery_attempts_max: attempts,
         })
     }
 
-    pub(super) fn pubsub_sink(&mut self, index: usize, given: &config::PubsubSinkConfig) -> Option<SinkConfig> {
+    pub(super) fn pubsub_sink(
+        &mut self,
+        index: usize,
+        given: &config::PubsubSinkConfig,
+    ) -> Option<SinkConfig> {
         let at = [Step::from("sinks"), Step::from(index), Step::from("topic")];
         let topic = std::slice::from_ref(&given.topic);
         let topic = self.names(&at, topic, |id| TopicName::parse(id, given.project.as_deref())).pop()?;
@@ -196,7 +214,8 @@ mod tests {
         let SourcePlan::Pubsub(source) = plan.unwrap().source else { panic!("not Pub/Sub") };
         let names: Vec<_> = source.subscriptions.iter().map(|name| name.path().to_owned()).collect();
         assert_eq!(names, ["projects/acme/subscriptions/cdc.orders-sub", "projects/other/subscriptions/x.y"]);
-        let topics: Vec<_> = source.create.unwrap().topics.iter().map(|name| name.path().to_owned()).collect();
+        let topics: Vec<_> =
+            source.create.unwrap().topics.iter().map(|name| name.path().to_owned()).collect();
         assert_eq!(topics, ["projects/acme/topics/cdc.orders", "projects/acme/topics/x.y"]);
         assert_eq!(source.connection.endpoint.as_deref(), Some("localhost:8085"));
     }

@@ -144,7 +144,9 @@ fn write_value(out: &mut String, value: Value<'_>, ty: &Type) {
 /// Digits as a JSON number; what is none in JSON (`NaN`) becomes text.
 fn write_number(out: &mut String, digits: &str) {
     match serde_json::from_str::<&RawValue>(digits) {
-        Ok(number) if digits.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => out.push_str(number.get()),
+        Ok(number) if digits.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
+            out.push_str(number.get())
+        }
         _ => write_text(out, digits),
     }
 }
@@ -226,7 +228,8 @@ mod tests {
             origin: Default::default(),
             record: 0,
         };
-        let judged = Judged { event: Box::new(event), distinct: true, newest: true, late: false, filled: None };
+        let judged =
+            Judged { event: Box::new(event), distinct: true, newest: true, late: false, filled: None };
         let message = message(&judged);
         let text = String::from_utf8(message.data.to_vec()).unwrap();
         assert_eq!(

@@ -18,8 +18,8 @@ use crate::client::Client;
 use crate::config::Connection;
 use crate::name::TopicName;
 use crate::publisher::{
-    ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, ATTRIBUTES_MAX, MESSAGE_BYTES_MAX, ORDERING_KEY_BYTES_MAX,
-    Publisher,
+    ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, ATTRIBUTES_MAX, MESSAGE_BYTES_MAX,
+    ORDERING_KEY_BYTES_MAX, Publisher,
 };
 
 /// Connections; requests take turns.
@@ -104,8 +104,9 @@ impl PubsubSink {
 fn of_record(records: &RecordBatch, index: u32) -> Result<pb::PubsubMessage, Cause> {
     let record = records.record(index as usize).expect("invariant: the index is the batch's own");
     let text = |bytes: &[u8], what: &str| {
-        String::from_utf8(bytes.to_vec())
-            .map_err(|_| Cause::new("not_utf8", format!("Pub/Sub takes UTF-8 only, and the record's {what} is not")))
+        String::from_utf8(bytes.to_vec()).map_err(|_| {
+            Cause::new("not_utf8", format!("Pub/Sub takes UTF-8 only, and the record's {what} is not"))
+        })
     };
     let mut attributes = HashMap::new();
     for header in record.headers() {
@@ -123,11 +124,15 @@ fn of_record(records: &RecordBatch, index: u32) -> Result<pb::PubsubMessage, Cau
 fn fits(message: &pb::PubsubMessage) -> Result<(), Cause> {
     let refuse = |code, what: String| Err(Cause::new(code, format!("{what}, which Pub/Sub does not take")));
     if message.ordering_key.len() > ORDERING_KEY_BYTES_MAX {
-        let what = format!("a key of {} bytes, more than {ORDERING_KEY_BYTES_MAX}", message.ordering_key.len());
+        let what =
+            format!("a key of {} bytes, more than {ORDERING_KEY_BYTES_MAX}", message.ordering_key.len());
         return refuse("ordering_key_too_long", what);
     }
     if message.attributes.len() > ATTRIBUTES_MAX {
-        return refuse("too_many_attributes", format!("{} headers, more than {ATTRIBUTES_MAX}", message.attributes.len()));
+        return refuse(
+            "too_many_attributes",
+            format!("{} headers, more than {ATTRIBUTES_MAX}", message.attributes.len()),
+        );
     }
     let fits = |(name, value): (&String, &String)| {
         !name.is_empty()

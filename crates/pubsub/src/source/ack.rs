@@ -47,7 +47,12 @@ struct Caller {
 }
 
 impl Acker {
-    pub(super) fn new(client: Client, name: SubscriptionName, subscription: usize, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        name: SubscriptionName,
+        subscription: usize,
+        shared: Arc<Shared>,
+    ) -> Self {
         Self { caller: Arc::new(Caller { client, name, subscription, shared }), calls: JoinSet::new() }
     }
 
@@ -118,7 +123,9 @@ impl Caller {
     }
 
     fn lost(&self, count: usize, says: &str) {
-        let text = format!("{count} acknowledgements were lost, and their messages will be delivered again and recognised: {says}");
+        let text = format!(
+            "{count} acknowledgements were lost, and their messages will be delivered again and recognised: {says}"
+        );
         self.shared.notice("ack_lost", text);
     }
 }
@@ -151,7 +158,9 @@ mod tests {
     fn calls_are_bounded_and_keep_the_order() {
         let ids: Vec<String> = (0..6000).map(|n| format!("{n:0180}")).collect();
         let chunks = chunks(ids.clone());
-        assert!(chunks.iter().all(|c| c.len() <= IDS_PER_CALL && c.iter().map(String::len).sum::<usize>() <= ID_BYTES_PER_CALL));
+        assert!(chunks.iter().all(
+            |c| c.len() <= IDS_PER_CALL && c.iter().map(String::len).sum::<usize>() <= ID_BYTES_PER_CALL
+        ));
         assert_eq!(chunks.concat(), ids);
         assert_eq!(super::chunks(vec!["x".repeat(600_000)]).len(), 1);
     }

@@ -89,7 +89,11 @@ mod tests {
     fn batch(messages: &[pb::PubsubMessage]) -> RecordBatch {
         let mut records = Records::default();
         for message in messages {
-            let received = pb::ReceivedMessage { message: Some(message.clone()), delivery_attempt: 3, ..Default::default() };
+            let received = pb::ReceivedMessage {
+                message: Some(message.clone()),
+                delivery_attempt: 3,
+                ..Default::default()
+            };
             records.push(&received);
         }
         let Records { buffer, slots } = records;

@@ -87,7 +87,12 @@ pub(super) async fn give_back(client: &Client, names: &[SubscriptionName], lease
     let _ = timeout(GIVE_BACK_PATIENCE, all).await;
 }
 
-async fn modify(client: &Client, name: &SubscriptionName, ack_ids: Vec<String>, seconds: i32) -> Result<(), Status> {
+async fn modify(
+    client: &Client,
+    name: &SubscriptionName,
+    ack_ids: Vec<String>,
+    seconds: i32,
+) -> Result<(), Status> {
     let message = pb::ModifyAckDeadlineRequest {
         subscription: name.path().to_owned(),
         ack_ids,

@@ -117,7 +117,10 @@ impl PubsubSource {
         let client = Client::new(&config.connection, connections)?;
         let shared = Arc::new(Shared::new(names.len(), streams));
         let share = |of: u64| (of / streams as u64).max(1);
-        let limits = Limits { messages: share(config.outstanding_messages_max), bytes: share(config.outstanding_bytes_max) };
+        let limits = Limits {
+            messages: share(config.outstanding_messages_max),
+            bytes: share(config.outstanding_bytes_max),
+        };
         let (sender, deliveries) = mpsc::channel(streams.min(64));
         let prefetch = Arc::new(Semaphore::new(PREFETCH_BYTES / PREFETCH_UNIT));
         let mut tasks = JoinSet::new();
@@ -144,7 +147,12 @@ impl PubsubSource {
             let acker = Acker::new(client.clone(), name.clone(), index, shared.clone());
             // Not among the tasks: what was released is acknowledged even if the source is dropped.
             tokio::spawn(acker.run(orders));
-            subscriptions.push(Subscription { partition: PartitionId::new(name.path()), name, mark: 0, acks });
+            subscriptions.push(Subscription {
+                partition: PartitionId::new(name.path()),
+                name,
+                mark: 0,
+                acks,
+            });
         }
         let named = subscriptions.iter().map(|s| s.name.clone()).collect();
         tasks.spawn(lease::keep(client.clone(), named, shared.clone(), config.lease, config.lease_max));
@@ -152,18 +160,34 @@ impl PubsubSource {
             messages: (limits.messages - limits.messages / 8).max(1),
             bytes: (limits.bytes - limits.bytes / 8).max(1),
         };
-        self.running = Some(Running { client, subscriptions, shared, deliveries, pending: None, giving: BTreeSet::new(), resting: Vec::new(), nearly_full, tasks });
+        self.running = Some(Running {
+            client,
+            subscriptions,
+            shared,
+            deliveries,
+            pending: None,
+            giving: BTreeSet::new(),
+            resting: Vec::new(),
+            nearly_full,
+            tasks,
+        });
         Ok(())
     }
 
     fn running(&mut self) -> Result<&mut Running> {
-        self.running.as_mut().ok_or_else(|| Error::fatal("the Pub/Sub source is not open: please report this as a bug"))
+        self.running
+            .as_mut()
+            .ok_or_else(|| Error::fatal("the Pub/Sub source is not open: please report this as a bug"))
     }
 }
 
 impl Running {
     /// Waits for a delivery, about as long as `poll`.
-    async fn delivery(&mut self, poll: Duration, connect_patience: Duration) -> Result<Result<Delivery, Next>> {
+    async fn delivery(
+        &mut self,
+        poll: Duration,
+        connect_patience: Duration,
+    ) -> Result<Result<Delivery, Next>> {
         if let Some(pending) = self.pending.take() {
             return Ok(Ok(pending));
         }
@@ -171,7 +195,11 @@ impl Running {
         loop {
             match timeout_at(until, self.deliveries.recv()).await {
                 Ok(Some(delivery)) => return Ok(Ok(delivery?)),
-                Ok(None) => return Err(Error::fatal("every stream of the Pub/Sub source ended: please report this as a bug")),
+                Ok(None) => {
+                    return Err(Error::fatal(
+                        "every stream of the Pub/Sub source ended: please report this as a bug",
+                    ));
+                }
                 Err(_) => {}
             }
             if self.shared.ledger().is_full(self.nearly_full) {
@@ -248,7 +276,9 @@ impl Running {
             }
         };
         if timeout(FLUSH_PATIENCE, all).await.is_err() {
-            tracing::warn!("acknowledgements took too long: their messages will be delivered again, and recognised");
+            tracing::warn!(
+                "acknowledgements took too long: their messages will be delivered again, and recognised"
+            );
         }
     }
 }
@@ -287,7 +317,9 @@ impl Source for PubsubSource {
             let instance = self.instance;
             let running = self.running()?;
             for (index, subscription) in running.subscriptions.iter().enumerate() {
-                let Some((_, at)) = positions.iter().find(|(p, _)| *p == subscription.partition) else { continue };
+                let Some((_, at)) = positions.iter().find(|(p, _)| *p == subscription.partition) else {
+                    continue;
+                };
                 let Some(mark) = position::mark_of(at, instance)? else { continue };
                 let ids = running.shared.ledger().release(index, mark);
                 if !ids.is_empty() && subscription.acks.send(AckOrder::Acknowledge(ids)).is_err() {

@@ -99,7 +99,10 @@ impl Pull {
         }
     }
 
-    async fn open(&self, held: oneshot::Receiver<()>) -> Result<Streaming<pb::StreamingPullResponse>, Status> {
+    async fn open(
+        &self,
+        held: oneshot::Receiver<()>,
+    ) -> Result<Streaming<pb::StreamingPullResponse>, Status> {
         let first = pb::StreamingPullRequest {
             subscription: self.name.path().to_owned(),
             stream_ack_deadline_seconds: self.lease.as_secs() as i32,

@@ -30,7 +30,10 @@ async fn a_subscription_or_project_that_does_not_exist() {
         config.subscriptions = vec![name(missing)];
         let error = failure(config).await;
         assert_eq!(error.kind(), Kind::Fatal);
-        assert!(error.to_string().contains(missing) && error.to_string().contains("does not exist"), "{error}");
+        assert!(
+            error.to_string().contains(missing) && error.to_string().contains("does not exist"),
+            "{error}"
+        );
     }
 }
 

@@ -27,8 +27,7 @@ fn letter(value: &[u8], n: u64) -> DeadLetter {
 async fn letters_are_published_before_the_checkpoint_and_come_back_as_records() {
     let world = World::new(|_| {}).await;
     let (dead, subscription) = ("projects/p/topics/dead", "projects/p/subscriptions/dead-sub");
-    let mut out =
-        LetterTopic::new(&world.connection(), topic(dead), Some(name(subscription)), true).unwrap();
+    let mut out = LetterTopic::new(&world.connection(), topic(dead), Some(name(subscription)), true).unwrap();
     out.recover(None).await.unwrap();
     out.recover(None).await.unwrap();
     out.write(&[letter(b"\xff\x00{", 1), letter(b"{", 2)]).await.unwrap();

@@ -50,7 +50,13 @@ fn output() -> OutputBatch {
             record: n,
         };
         let distinct = n != 3;
-        outputs.push(Output::Event(Judged { event: Box::new(event), distinct, newest: distinct, late: false, filled: None }));
+        outputs.push(Output::Event(Judged {
+            event: Box::new(event),
+            distinct,
+            newest: distinct,
+            late: false,
+            filled: None,
+        }));
     }
     let records =
         RecordBatch { partition: PartitionId::new("p"), buffer, slots, position: Position::default() };
@@ -58,13 +64,19 @@ fn output() -> OutputBatch {
 }
 
 async fn publish(world: &World, format: Format, ordering_keys: bool) {
-    let config =
-        SinkConfig { connection: world.connection(), topic: topic(TOPIC), format, ordering_keys, create: true };
+    let config = SinkConfig {
+        connection: world.connection(),
+        topic: topic(TOPIC),
+        format,
+        ordering_keys,
+        create: true,
+    };
     let mut sink = PubsubSink::new(config).unwrap();
     sink.recover(None).await.unwrap();
     let report = sink.write(&output()).await.unwrap();
     let refused: Vec<_> = report.rejected.iter().map(|r| (r.output, r.cause.code)).collect();
-    let expected: &[(usize, &str)] = if format == Format::Record { &[(4, "ordering_key_too_long")] } else { &[] };
+    let expected: &[(usize, &str)] =
+        if format == Format::Record { &[(4, "ordering_key_too_long")] } else { &[] };
     assert_eq!(refused, expected);
     assert_eq!((report.written, report.duplicates), (8 - expected.len() as u64, 1));
     assert_eq!(sink.prepare().await.unwrap(), None);
@@ -99,7 +111,10 @@ async fn events_are_published_as_json() {
     let mut source = world.open(|_| {}).await;
     let taken = batches(&mut source, 8).await;
     let first = texts(&taken).remove(0);
-    assert!(first.starts_with(r#"{"table":"public.orders","op":"c","order":"0000000000000000","key":{"id":0}"#), "{first}");
+    assert!(
+        first.starts_with(r#"{"table":"public.orders","op":"c","order":"0000000000000000","key":{"id":0}"#),
+        "{first}"
+    );
     assert!(taken.iter().flat_map(|b| b.records()).all(|record| record.key().is_none()));
     let names: Vec<_> = taken[0].records().next().unwrap().headers().map(|h| h.name.to_vec()).collect();
     assert_eq!(names, [&b"op"[..], b"order", b"table"]);

@@ -295,7 +295,8 @@ async fn subscriptions_are_made_found_by_prefix_looked_at_and_sought() {
 async fn several_subscriptions_are_partitions_of_their_own() {
     let mut world = World::new(|_| {}).await;
     let other = "projects/p/subscriptions/other";
-    let subscription = pb::Subscription { name: other.into(), topic: TOPIC.into(), ..pb::Subscription::default() };
+    let subscription =
+        pb::Subscription { name: other.into(), topic: TOPIC.into(), ..pb::Subscription::default() };
     world.subscriber.create_subscription(subscription).await.unwrap();
     world.publish("", numbers(0..10)).await;
     let mut source = world.open(|config| config.subscriptions.push(name(other))).await;

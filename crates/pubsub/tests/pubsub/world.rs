@@ -25,13 +25,17 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new(change: impl FnOnce(&mut pb::Subscription)) -> Self {
         let server = Server::builder().start().await.unwrap();
-        let channel = Channel::from_shared(format!("http://{}", server.address())).unwrap().connect().await.unwrap();
+        let channel =
+            Channel::from_shared(format!("http://{}", server.address())).unwrap().connect().await.unwrap();
         let (publisher, subscriber) = (PublisherClient::new(channel.clone()), SubscriberClient::new(channel));
         let mut world = Self { server, publisher, subscriber };
         let topic = pb::Topic { name: TOPIC.to_owned(), ..pb::Topic::default() };
         world.publisher.create_topic(topic).await.unwrap();
-        let mut subscription =
-            pb::Subscription { name: SUBSCRIPTION.to_owned(), topic: TOPIC.to_owned(), ..pb::Subscription::default() };
+        let mut subscription = pb::Subscription {
+            name: SUBSCRIPTION.to_owned(),
+            topic: TOPIC.to_owned(),
+            ..pb::Subscription::default()
+        };
         change(&mut subscription);
         world.subscriber.create_subscription(subscription).await.unwrap();
         world
