@@ -171,6 +171,7 @@ impl Recovered {
             None => info!("no checkpoint: starting at the beginning"),
         }
         shared.update(|status| {
+            status.recovered = true;
             status.epoch = last.as_ref().map_or(Epoch(0), |c| c.epoch);
             status.counters = plan.counters.clone();
             let reached_ms = last.as_ref().and_then(|c| c.watermark_ms);
@@ -293,6 +294,7 @@ fn wire(
         unreleased: last.positions.into_iter().collect(),
         marks: last.sinks.into_iter().map(|mark| (mark.sink.clone(), mark)).collect(),
         counters: plan.counters,
+        letters: BTreeMap::new(),
         early_letters: Vec::new(),
         notices: BTreeMap::new(),
         forwards_pending: !last.forwards.is_empty(),

@@ -125,6 +125,14 @@ impl Ledger {
         all.into_iter().collect()
     }
 
+    /// What was sent and is not acknowledged, and when the oldest of it arrived.
+    pub(super) fn total(&self) -> (Limits, Option<Moment>) {
+        let sum = |of: fn(&Limits) -> u64| self.outstanding.iter().map(of).sum();
+        let total = Limits { messages: sum(|o| o.messages), bytes: sum(|o| o.bytes) };
+        // Groups are numbered as they arrive.
+        (total, self.groups.values().next().map(|group| group.arrived))
+    }
+
     /// What a stream was sent and has not acknowledged.
     #[cfg(test)]
     fn outstanding(&self, stream: usize) -> Limits {
@@ -170,6 +178,7 @@ mod tests {
         assert_eq!(ledger.release(0, 2), ids(&["a1", "a2"]));
         assert!(ledger.release(0, 2).is_empty(), "once");
         assert_eq!(ledger.outstanding(0), Limits { messages: 1, bytes: 5 });
+        assert_eq!(ledger.total(), (Limits { messages: 2, bytes: 15 }, Some(at(1))));
         assert!(ledger.is_full(Limits { messages: 1, bytes: 100 }));
         assert!(!ledger.is_full(Limits { messages: 2, bytes: 100 }));
         assert_eq!(ledger.release(1, 9), ids(&["c1"]));
