@@ -8,11 +8,13 @@ mod config;
 mod control;
 mod dead_letters;
 mod discard;
+mod doors;
 mod explain;
 mod output;
 mod plan;
 mod progress;
 mod registry;
+mod remote;
 mod report;
 mod world;
 

@@ -215,7 +215,7 @@ mod tests {
     /// A pipeline that was paused while intake waited for room told of hours of backpressure when it was resumed.
     #[tokio::test]
     async fn a_pause_is_no_backpressure() {
-        let (gauges, budget) = (Gauges::new(), Arc::new(Semaphore::new((BUDGET.bytes / UNIT) as usize)));
+        let (gauges, budget) = (Gauges::new(), Arc::new(Semaphore::new(BUDGET.bytes / UNIT)));
         for (paused, held_back) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
             let all = budget.clone().acquire_many_owned(budget.available_permits() as u32).await.unwrap();
             let mut dry = Dry;
