@@ -50,6 +50,10 @@ pub struct SourceFigures {
     pub oldest_outstanding_ms: Option<u64>,
     /// Connections over which the broker delivers now.
     pub open_streams: Option<u64>,
+    /// Files that are known to hold more than was read.
+    pub unread_files: Option<u64>,
+    /// What is known of them and not read; of compressed files nothing.
+    pub unread_bytes: Option<u64>,
     /// Messages that the broker said it had delivered before. Pub/Sub says so where it has a dead-letter topic.
     pub redelivered: Option<u64>,
 }

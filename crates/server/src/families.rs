@@ -135,6 +135,10 @@ families! {
         = |f, s| f.status.source.open_streams.iter().for_each(|n| s.sample(&[], n));
     Counter millstream_source_redelivered_messages_total [] "Messages that the broker says it delivered before."
         = |f, s| f.status.source.redelivered.iter().for_each(|n| s.sample(&[], n));
+    Gauge millstream_source_unread_files [] "Files that are known to hold more than was read."
+        = |f, s| f.status.source.unread_files.iter().for_each(|n| s.sample(&[], n));
+    Gauge millstream_source_unread_bytes [] "What is known of them and not read; of compressed files nothing."
+        = |f, s| f.status.source.unread_bytes.iter().for_each(|n| s.sample(&[], n));
 
     Counter process_cpu_seconds_total [] "CPU time of the process."
         = |f, s| f.process.cpu_seconds.iter().for_each(|n| s.sample(&[], n));

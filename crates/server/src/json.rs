@@ -123,6 +123,8 @@ pub(crate) fn source_json(source: &SourceFigures) -> Value {
         ("oldest_outstanding_ms", source.oldest_outstanding_ms),
         ("open_streams", source.open_streams),
         ("redelivered", source.redelivered),
+        ("unread_files", source.unread_files),
+        ("unread_bytes", source.unread_bytes),
     ];
     let told = figures.into_iter().filter_map(|(name, n)| Some((name.to_owned(), json!(n?))));
     Value::Object(told.collect())

@@ -137,6 +137,7 @@ impl Shared {
             oldest_outstanding_ms: Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
             open_streams: Some(open as u64),
             redelivered: Some(self.redelivered.load(Ordering::Relaxed)),
+            ..SourceFigures::default()
         }
     }
 

@@ -155,6 +155,8 @@ impl Source for Lines {
             oldest_outstanding_ms: Some(1500),
             open_streams: Some(2),
             redelivered: Some(3),
+            unread_files: Some(1),
+            unread_bytes: Some(99),
         }))
     }
 }
