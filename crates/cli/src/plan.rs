@@ -55,7 +55,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) enum SourcePlan {
     Files(FilesPlan),
-    Pubsub(PubsubConfig),
+    Pubsub(Box<PubsubConfig>),
 }
 
 /// Files to read.
@@ -237,7 +237,7 @@ impl Checker<'_> {
     fn source(&mut self, source: &SourceConfig) -> SourcePlan {
         let files = match source {
             SourceConfig::Files(files) => files,
-            SourceConfig::Pubsub(pubsub) => return SourcePlan::Pubsub(self.pubsub_source(pubsub)),
+            SourceConfig::Pubsub(pubsub) => return SourcePlan::Pubsub(Box::new(self.pubsub_source(pubsub))),
         };
         let at = |key: &str| [Step::from("source"), Step::from(key)];
         if files.path.0.is_empty() || files.path.0.iter().any(String::is_empty) {

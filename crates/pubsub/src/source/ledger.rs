@@ -84,7 +84,8 @@ impl Ledger {
     pub(super) fn release(&mut self, subscription: usize, mark: u64) -> Vec<String> {
         let mut ids = Vec::new();
         let queue = &mut self.handed_out[subscription];
-        while let Some((_, id)) = queue.pop_front_if(|(of, _)| *of <= mark) {
+        while let Some((_, id)) = queue.front().filter(|(of, _)| *of <= mark).copied() {
+            queue.pop_front();
             if let Some(group) = self.groups.remove(&id) {
                 settle(&mut self.outstanding, &group);
                 if ids.is_empty() { ids = group.ack_ids } else { ids.extend(group.ack_ids) }
