@@ -7,7 +7,7 @@ ifeq ($(BUNDLED),1)
 features := --features millstream/bundled
 endif
 
-.PHONY: help demo test bench fuzz build fmt lint check-arrows check-fuzz check-tidy schema duckdb
+.PHONY: help demo test bench fuzz build fmt lint check-arrows check-fuzz check-tidy schema docs duckdb
 
 help:
 	@echo "make demo    run a pipeline over shipped real events and show what came out of it"
@@ -53,6 +53,10 @@ schema: duckdb
 	$(CARGO) run -q --locked -p millstream $(features) -- schema > config.schema.json.new
 	mv config.schema.json.new config.schema.json
 	UPDATE_README=1 $(CARGO) test -q --locked -p millstream $(features) --bin millstream the_readme_knows_every_key
+
+# The table of docs/metrics.md, after a change of the metrics.
+docs:
+	UPDATE_DOCS=1 $(CARGO) test -q --locked -p millstream-server --test server the_docs_know_every_metric
 
 bench:
 	bash benches/run.sh $(BENCH)

@@ -38,15 +38,15 @@ pub(crate) enum Command {
     /// Keep a named copy of the last checkpoint
     Savepoint(Savepoint),
     /// Show how a pipeline stands
-    Status(OnConfig),
+    Status(OnPipeline),
     /// Ask a running pipeline to finish what is in flight, take a last checkpoint, and end
-    Drain(OnConfig),
+    Drain(OnPipeline),
     /// Ask a running pipeline to end now; the next run goes on from the last checkpoint
-    Cancel(OnConfig),
+    Cancel(OnPipeline),
     /// Ask a running pipeline to stop taking records in
-    Pause(OnConfig),
+    Pause(OnPipeline),
     /// Ask a paused pipeline to go on
-    Resume(OnConfig),
+    Resume(OnPipeline),
     /// Run an emulator of a cloud service, to test against
     #[command(subcommand)]
     Emulator(Emulator),
@@ -90,6 +90,23 @@ pub(crate) struct PubsubEmulator {
 pub(crate) struct OnConfig {
     /// The pipeline's config file
     pub(crate) config: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A pipeline: its config file, or where its HTTP API is.
+#[derive(Debug, Args)]
+pub(crate) struct OnPipeline {
+    /// The pipeline's config file; it runs on this machine
+    #[arg(required_unless_present = "url")]
+    pub(crate) config: Option<PathBuf>,
+    /// The HTTP API of a pipeline that runs elsewhere, such as http://host:8080
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) url: Option<String>,
+    /// The API's token; the environment's MILLSTREAM_TOKEN by default
+    #[arg(long, value_name = "TOKEN", requires = "url")]
+    pub(crate) token: Option<String>,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -218,9 +235,10 @@ pub(crate) struct Replay {
 
 /// `savepoint`.
 #[derive(Debug, Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct Savepoint {
     #[command(flatten)]
-    pub(crate) on: OnConfig,
+    pub(crate) on: OnPipeline,
     /// The savepoint's name: letters, digits, `-`, `_` and `.`
     pub(crate) name: String,
 }

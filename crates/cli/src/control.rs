@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{Error, Result};
-use millstream_engine::Handle;
+use millstream_server::Pipeline;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -19,7 +19,6 @@ use crate::commands::query::Form;
 use crate::dead_letters::{Desk, LetterId};
 use crate::explain::{Checkpointed, Explanation};
 use crate::plan::Plan;
-use crate::report::status_json;
 use crate::world::StateShelf;
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
@@ -82,7 +81,7 @@ impl Drop for Server {
 /// What the server's answers need.
 pub(crate) struct Asked {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) handle: Handle,
+    pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) shelf: Arc<StateShelf>,
 }
@@ -143,9 +142,9 @@ async fn converse(stream: UnixStream, asked: Arc<Asked>) {
 }
 
 async fn answer(request: Request, asked: &Arc<Asked>) -> Result<Value> {
-    let handle = &asked.handle;
+    let handle = asked.pipeline.handle();
     match request {
-        Request::Status => Ok(status_json(&asked.plan.pipeline, &handle.status())),
+        Request::Status => Ok(asked.pipeline.json()),
         Request::Drain => Ok(json!(handle.drain())),
         Request::Cancel => Ok(json!(handle.cancel())),
         Request::Pause => Ok(json!(handle.pause())),

@@ -9,11 +9,13 @@ mod control;
 mod dead_letters;
 mod demo;
 mod discard;
+mod doors;
 mod explain;
 mod output;
 mod plan;
 mod progress;
 mod registry;
+mod remote;
 mod report;
 mod world;
 

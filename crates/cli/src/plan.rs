@@ -3,15 +3,18 @@
 //! Whoever holds a [`Plan`] need not check it again. Nothing here touches the disk but the check that schema files can
 //! be read; what depends on data or on the warehouse is `check`'s and the connectors'.
 
+mod http;
 mod pubsub;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millstream_pubsub::PubsubConfig;
 use millstream_pubsub::sink::SinkConfig as TopicConfig;
 
+pub(crate) use http::HttpPlan;
 pub(crate) use pubsub::LetterTopicPlan;
 
 use crate::config::{
@@ -38,6 +41,10 @@ pub(crate) struct Plan {
     pub(crate) dead_letters: PathBuf,
     pub(crate) letter_topic: Option<LetterTopicPlan>,
     pub(crate) restart: RestartPlan,
+    /// `None`: no HTTP API.
+    pub(crate) http: Option<HttpPlan>,
+    /// Where metrics are; `None`: nowhere of their own.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) watermark_delay: Duration,
     pub(crate) shards: usize,
     pub(crate) threads: usize,
@@ -48,7 +55,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) enum SourcePlan {
     Files(FilesPlan),
-    Pubsub(PubsubConfig),
+    Pubsub(Box<PubsubConfig>),
 }
 
 /// Files to read.
@@ -178,6 +185,7 @@ impl Checker<'_> {
             None => (None, None),
         };
         let dead_letters = dead_letters.map(|directory| self.base.join(directory));
+        let http = config.http.as_ref().map(|http| self.http(http));
         if config.incarnation > 32_767 {
             self.problem(&["incarnation".into()], "an incarnation is at most 32767", "");
         }
@@ -195,6 +203,8 @@ impl Checker<'_> {
             dedupe: self.dedupe(&config),
             sinks: self.sinks(&config, &pipeline),
             restart: self.restart(&config),
+            metrics: config.metrics.as_ref().map(|metrics| self.metrics(metrics, http.as_ref())),
+            http,
             watermark_delay: config.watermark.delay.map_or(Duration::from_secs(30), |d| d.0),
             shards: self.parallel("shards", config.shards, cores),
             threads: self.parallel("threads", config.threads, cores),
@@ -227,7 +237,7 @@ impl Checker<'_> {
     fn source(&mut self, source: &SourceConfig) -> SourcePlan {
         let files = match source {
             SourceConfig::Files(files) => files,
-            SourceConfig::Pubsub(pubsub) => return SourcePlan::Pubsub(self.pubsub_source(pubsub)),
+            SourceConfig::Pubsub(pubsub) => return SourcePlan::Pubsub(Box::new(self.pubsub_source(pubsub))),
         };
         let at = |key: &str| [Step::from("source"), Step::from(key)];
         if files.path.0.is_empty() || files.path.0.iter().any(String::is_empty) {

@@ -5,10 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream_engine::{Clock, Latency, Status, SystemClock};
+use millstream_engine::{Clock, Histogram, Status, SystemClock};
 
 use crate::output::count;
-use crate::report::phase_name;
 
 /// How often the line is drawn, or looked at for a log line.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -48,7 +47,6 @@ pub(crate) struct Progress {
     line: Option<ProgressBar>,
     /// Whether the tables are shown below the line.
     tables: bool,
-    rate: Rate,
     logged: Instant,
 }
 
@@ -63,12 +61,11 @@ impl Progress {
             *LINE.lock().unwrap_or_else(PoisonError::into_inner) = Some(line.clone());
             line
         });
-        Self { line, tables, rate: Rate::new(), logged: Instant::now() }
+        Self { line, tables, logged: Instant::now() }
     }
 
-    /// Shows `status`.
-    pub(crate) fn show(&mut self, pipeline: &str, status: &Status) {
-        let rate = self.rate.of(status.events_in);
+    /// Shows `status` and the events that are judged a second.
+    pub(crate) fn show(&mut self, pipeline: &str, status: &Status, rate: f64) {
         match &self.line {
             Some(line) => {
                 let mut text = describe(pipeline, status, rate);
@@ -111,10 +108,12 @@ fn describe(pipeline: &str, status: &Status, rate: f64) -> String {
         }
         None => "-".to_owned(),
     };
-    let took = quantiles(&status.latency).map(|took| format!(", visible after {took}")).unwrap_or_default();
+    let took = quantiles(&status.latencies.broker_to_warehouse)
+        .map(|took| format!(", visible after {took}"))
+        .unwrap_or_default();
     format!(
         "{pipeline} {}: {} events, {} events/s, lag {lag}, epoch {}, dead {}, duplicates {}{took}",
-        phase_name(status.phase),
+        status.phase.name(),
         count(status.events_in),
         count(rate as u64),
         status.epoch.0,
@@ -133,7 +132,7 @@ fn tables(status: &Status) -> String {
 }
 
 /// Latency percentiles, if there are any.
-pub(crate) fn quantiles(latency: &Latency) -> Option<String> {
+pub(crate) fn quantiles(latency: &Histogram) -> Option<String> {
     let at = |share| latency.quantile(share).map(human_ms);
     Some(format!("p50 {}, p95 {}, p99 {}", at(0.5)?, at(0.95)?, at(0.99)?))
 }
@@ -150,32 +149,6 @@ fn human(span: Duration) -> String {
         60..3600 => format!("{} m {} s", s / 60, s % 60),
         3600..86_400 => format!("{} h {} m", s / 3600, s % 3600 / 60),
         _ => format!("{} d {} h", s / 86_400, s % 86_400 / 3600),
-    }
-}
-
-/// Events per second over the last seconds.
-#[derive(Debug)]
-struct Rate {
-    /// (when, how many) at most every [`TICK`], the oldest first.
-    samples: std::collections::VecDeque<(Instant, u64)>,
-}
-
-impl Rate {
-    const WINDOW: Duration = Duration::from_secs(5);
-
-    fn new() -> Self {
-        Self { samples: [(Instant::now(), 0)].into() }
-    }
-
-    fn of(&mut self, events: u64) -> f64 {
-        let now = Instant::now();
-        self.samples.push_back((now, events));
-        while self.samples.len() > 2 && now - self.samples[1].0 >= Self::WINDOW {
-            self.samples.pop_front();
-        }
-        let (since, before) = self.samples[0];
-        let seconds = (now - since).as_secs_f64();
-        if seconds > 0.0 { events.saturating_sub(before) as f64 / seconds } else { 0.0 }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn source(plan: &SourcePlan) -> Result<Box<dyn Source>> {
             config.max_record_bytes = plan.record_bytes_max as usize;
             Ok(Box::new(FileSource::new(config)?))
         }
-        SourcePlan::Pubsub(config) => Ok(Box::new(PubsubSource::new(config.clone())?)),
+        SourcePlan::Pubsub(config) => Ok(Box::new(PubsubSource::new(PubsubConfig::clone(config))?)),
     }
 }
 

@@ -1,96 +1,14 @@
-//! Status and summary, for people and as JSON.
+//! The summary of a run, for people and as JSON.
 
 use std::fmt::Write as _;
 
 use millstream_core::Counters;
 use millstream_core::decoder::ControlKind;
-use millstream_engine::{Latency, Phase, Status, Summary};
-use serde_json::{Map, Value, json};
+use millstream_engine::Summary;
+use millstream_server::status_json;
+use serde_json::{Value, json};
 
 use crate::output::{Table, bytes, count, plural};
-
-/// A phase's name.
-pub(crate) fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Starting => "starting",
-        Phase::Running => "running",
-        Phase::Paused => "paused",
-        Phase::Draining => "draining",
-        Phase::Restarting => "restarting",
-        Phase::Finished => "finished",
-        Phase::Failed => "failed",
-    }
-}
-
-/// Counters as JSON.
-pub(crate) fn counters_json(counters: &Counters) -> Value {
-    let control: Map<String, Value> = ControlKind::ALL
-        .iter()
-        .filter(|kind| counters.control[kind.index()] > 0)
-        .map(|kind| (kind.name().to_owned(), json!(counters.control[kind.index()])))
-        .collect();
-    let tables: Map<String, Value> = counters
-        .tables
-        .iter()
-        .map(|(name, t)| {
-            let value = json!({
-                "events": t.events, "duplicates": t.duplicates, "distinct": t.distinct, "newest": t.newest, "late": t.late,
-                "untold": t.untold, "adjusted": t.adjusted, "unresolved": t.unresolved,
-            });
-            (name.clone(), value)
-        })
-        .collect();
-    let sinks: Map<String, Value> = counters
-        .sinks
-        .iter()
-        .map(|(name, s)| {
-            let value = json!({
-                "written": s.written, "superseded": s.superseded, "filtered": s.filtered, "duplicates": s.duplicates,
-                "rejected": s.rejected, "absent": s.absent,
-            });
-            (name.clone(), value)
-        })
-        .collect();
-    json!({
-        "records": counters.records, "bytes": counters.bytes, "decoded": counters.decoded, "control": control,
-        "dead": counters.dead, "events": counters.events(), "tables": tables, "sinks": sinks, "notices": counters.notices,
-        "residues": counters.residues(),
-    })
-}
-
-/// A status as JSON.
-pub(crate) fn status_json(pipeline: &str, status: &Status) -> Value {
-    json!({
-        "pipeline": pipeline,
-        "phase": phase_name(status.phase),
-        "epoch": status.epoch.0,
-        "records_in": status.records_in,
-        "events_in": status.events_in,
-        "watermark_ms": status.watermark_ms,
-        "newest_ms": status.newest_ms,
-        "checkpoints": status.checkpoints,
-        "checkpoints_failed": status.checkpoints_failed,
-        "checkpoint_took_ms": status.checkpoint_took.as_millis() as u64,
-        "restarts": status.restarts,
-        "failure": status.failure,
-        "latency": latency_json(&status.latency),
-        "cached_keys": status.cached_keys,
-        "state_bytes": status.state_bytes,
-        "notices": status.notices,
-        "counters": counters_json(&status.counters),
-    })
-}
-
-/// From published to visible, ms; null for sources without publish times.
-fn latency_json(latency: &Latency) -> Value {
-    let ms = |share| latency.quantile(share).map(|took| took.as_millis() as u64);
-    match latency.count() {
-        0 => Value::Null,
-        records => {
-            json!({ "records": records, "p50_ms": ms(0.5), "p95_ms": ms(0.95), "p99_ms": ms(0.99), "max_ms": ms(1.0) })
-        }
-    }
-}
 
 /// A summary as JSON.
 pub(crate) fn summary_json(pipeline: &str, summary: &Summary) -> Value {
@@ -110,7 +28,7 @@ pub(crate) fn summary_text(pipeline: &str, summary: &Summary) -> String {
     let _ = writeln!(
         out,
         "{pipeline}: {} in {seconds:.1} s: {} and {} in this run ({} events/s), {}, state {}",
-        phase_name(status.phase),
+        status.phase.name(),
         plural(status.records_in, "record"),
         plural(status.events_in, "event"),
         count(rate as u64),

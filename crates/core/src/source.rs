@@ -1,5 +1,7 @@
 //! The source's contract.
 
+use std::sync::Arc;
+
 use crate::Fut;
 use crate::error::Result;
 use crate::position::{PartitionId, Position};
@@ -37,6 +39,28 @@ pub struct Notice {
     pub text: String,
 }
 
+/// What only the source can know of itself, for those who watch it. `None`: it has no such figure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SourceFigures {
+    /// Messages that the broker delivered and that are not acknowledged.
+    pub outstanding_messages: Option<u64>,
+    /// The same in bytes.
+    pub outstanding_bytes: Option<u64>,
+    /// How long ago the oldest of them was delivered, ms; 0 if there is none.
+    pub oldest_outstanding_ms: Option<u64>,
+    /// Connections over which the broker delivers now.
+    pub open_streams: Option<u64>,
+    /// Files that are known to hold more than was read.
+    pub unread_files: Option<u64>,
+    /// What is known of them and not read; of compressed files nothing.
+    pub unread_bytes: Option<u64>,
+    /// Messages that the broker said it had delivered before. Pub/Sub says so where it has a dead-letter topic.
+    pub redelivered: Option<u64>,
+}
+
+/// Tells a source's figures now; at most a few times a second, and within microseconds.
+pub type TellFigures = Arc<dyn Fn() -> SourceFigures + Send + Sync>;
+
 /// Delivers records of one or many partitions, merged into one stream.
 ///
 /// Ordering: records of one partition come in its order; partitions interleave freely. Duplication: after a crash
@@ -71,5 +95,10 @@ pub trait Source: Send {
     /// What happened to the input since the last call; each notice once.
     fn notices(&mut self) -> Vec<Notice> {
         Vec::new()
+    }
+
+    /// What tells how it stands, at any time and from any thread. Asked for once, after [`open`](Self::open).
+    fn figures(&self) -> Option<TellFigures> {
+        None
     }
 }

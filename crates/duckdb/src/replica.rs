@@ -230,14 +230,13 @@ impl Replica {
             self.apply(session)?;
         }
         let mut staged = Staged::of(event);
-        if let Some(&earlier) = self.index.get(key) {
-            if event.op == Op::Delete && !event.full_before {
-                // The last known values stay, under the delete's order.
-                let earlier = &mut self.staged[earlier];
-                let kept = (earlier.partial, earlier.unchanged.take());
-                *earlier = Staged { partial: kept.0, unchanged: kept.1, ..staged };
-                return Ok(Ok(Taken::Written));
-            }
+        let keeps_values = event.op == Op::Delete && !event.full_before;
+        if let Some(&earlier) = self.index.get(key).filter(|_| keeps_values) {
+            // The last known values stay, under the delete's order.
+            let earlier = &mut self.staged[earlier];
+            let kept = (earlier.partial, earlier.unchanged.take());
+            *earlier = Staged { partial: kept.0, unchanged: kept.1, ..staged };
+            return Ok(Ok(Taken::Written));
         }
         let key_columns = &self.key.columns;
         if let Err(trouble) = rows::push_row(&mut self.columns, &self.table.shape, binding, key_columns, row)

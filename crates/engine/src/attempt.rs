@@ -20,7 +20,6 @@ use crate::dispatch::Dispatch;
 use crate::flow::{Aside, EpochStart, IntakeOrder, Staged, Stop};
 use crate::handle::Shared;
 use crate::intake::{Intake, budget_units};
-use crate::latency::Published;
 use crate::patience::Patience;
 use crate::recovery::{self, Plan};
 use crate::settings::Settings;
@@ -172,6 +171,7 @@ impl Recovered {
             None => info!("no checkpoint: starting at the beginning"),
         }
         shared.update(|status| {
+            status.recovered = true;
             status.epoch = last.as_ref().map_or(Epoch(0), |c| c.epoch);
             status.counters = plan.counters.clone();
             let reached_ms = last.as_ref().and_then(|c| c.watermark_ms);
@@ -294,10 +294,10 @@ fn wire(
         unreleased: last.positions.into_iter().collect(),
         marks: last.sinks.into_iter().map(|mark| (mark.sink.clone(), mark)).collect(),
         counters: plan.counters,
+        letters: BTreeMap::new(),
         early_letters: Vec::new(),
         notices: BTreeMap::new(),
         forwards_pending: !last.forwards.is_empty(),
-        published: Published::default(),
         held: false,
         taken_in,
         ending: false,

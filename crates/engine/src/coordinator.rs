@@ -21,12 +21,12 @@ use tracing::{info, warn};
 
 use crate::flow::{Aside, Barrier, Cut, EpochStart, IntakeOrder, Permit, Report, Staged, Stop, gone};
 use crate::handle::Shared;
-use crate::latency::Published;
+use crate::latency::Stamp;
 use crate::patience::Patience;
 use crate::settings::Settings;
 use crate::shard::Pressure;
 use crate::sink_lane::CommitOrder;
-use crate::status::Phase;
+use crate::status::{CheckpointFacts, Phase};
 use crate::world::World;
 
 /// Asked of a running attempt.
@@ -58,12 +58,12 @@ pub(crate) struct Coordinator {
     pub(crate) unreleased: BTreeMap<PartitionId, Position>,
     pub(crate) marks: BTreeMap<String, SinkMark>,
     pub(crate) counters: Counters,
+    /// Letters of the epoch that flows, by stage and cause code.
+    pub(crate) letters: BTreeMap<(&'static str, &'static str), u64>,
     pub(crate) early_letters: Vec<(Vec<DeadLetter>, Option<Permit>)>,
     pub(crate) notices: BTreeMap<String, u64>,
     /// Shards' messages of the last checkpoint (sent again by recovery) are on their way: another one must follow.
     pub(crate) forwards_pending: bool,
-    /// When the records of the epoch that is taken were published.
-    pub(crate) published: Published,
     /// The source waits for a release.
     pub(crate) held: bool,
     /// What came in before the last barrier, see [`Gauges::came_in`](crate::status::Gauges::came_in).
@@ -81,6 +81,17 @@ struct Gathered {
     sinks: usize,
     checkpoint: Checkpoint,
     cached_keys: u64,
+    seen: Seen,
+}
+
+/// What people are told of an epoch once it is visible.
+#[derive(Default)]
+struct Seen {
+    records: u64,
+    events: u64,
+    stamps: Vec<Stamp>,
+    watermark_ms: Option<i64>,
+    letters: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Coordinator {
@@ -171,14 +182,15 @@ impl Coordinator {
         // Before the barrier: what intake counts later may stand behind it, and asks for another checkpoint.
         self.taken_in = self.shared.gauges.came_in();
         self.intake.send(IntakeOrder::Barrier(barrier)).map_err(gone)?;
-        let mut checkpoint = self.gather(barrier).await?;
+        let (mut checkpoint, mut seen) = self.gather(barrier).await?;
         if let Some(token) = self.dead_letters.prepare().await? {
             let mark = SinkMark { sink: DEAD_LETTERS.to_owned(), epoch: barrier.epoch, token };
             self.marks.insert(mark.sink.clone(), mark);
         }
         self.flowing = barrier.next;
+        seen.letters = std::mem::take(&mut self.letters);
         for (letters, _permit) in std::mem::take(&mut self.early_letters) {
-            self.dead_letters.write(&letters).await?;
+            self.write_letters(&letters).await?;
         }
 
         let sent_forwards = !checkpoint.forwards.is_empty() || self.forwards_pending;
@@ -188,7 +200,6 @@ impl Coordinator {
         checkpoint.counters = self.counters.clone();
         checkpoint.incarnation = self.settings.incarnation;
         self.unreleased.extend(checkpoint.positions.iter().cloned());
-        let watermark = checkpoint.watermark_ms;
         let commit = self.store.commit(checkpoint);
         self.patience.wait(async { Ok(commit.await?) }).await?;
         for shard in &self.shards {
@@ -198,7 +209,7 @@ impl Coordinator {
         self.held = false;
         let positions = std::mem::take(&mut self.unreleased).into_iter().collect();
         self.intake.send(IntakeOrder::Release(positions)).map_err(gone)?;
-        self.tell(barrier.epoch, watermark, started.elapsed());
+        self.tell(barrier.epoch, seen, started.elapsed());
         // From the end of this one, so that a slow commit is not followed by another at once.
         let rest = self.settings.checkpoint_interval.saturating_sub(started.elapsed());
         self.timer.as_mut().reset(Instant::now() + rest);
@@ -213,7 +224,7 @@ impl Coordinator {
     }
 
     /// Collects what every stage reports of the epoch and adds it to the running totals.
-    async fn gather(&mut self, barrier: Barrier) -> Staged<Checkpoint> {
+    async fn gather(&mut self, barrier: Barrier) -> Staged<(Checkpoint, Seen)> {
         let mut gathered = Gathered::default();
         gathered.checkpoint.epoch = barrier.epoch;
         gathered.checkpoint.committed = Epoch(barrier.epoch.0 - 1);
@@ -225,9 +236,9 @@ impl Coordinator {
             let report = self.report().await?;
             self.take_report(report, &mut gathered).await?;
         }
-        let Cut { positions, watermarks, watermark_ms, counters, published, .. } =
+        let Cut { positions, watermarks, watermark_ms, counters, stamps, .. } =
             gathered.cut.expect("invariant: gathered above");
-        self.published = published;
+        let seen = Seen { records: counters.records, stamps, watermark_ms, ..gathered.seen };
         self.counters.add(&counters);
         self.counters.add(&Counters { notices: std::mem::take(&mut self.notices), ..Counters::default() });
         let mut checkpoint = gathered.checkpoint;
@@ -235,7 +246,7 @@ impl Coordinator {
         checkpoint.watermarks = watermarks;
         checkpoint.watermark_ms = watermark_ms;
         self.shared.update(|status| status.cached_keys = gathered.cached_keys);
-        Ok(checkpoint)
+        Ok((checkpoint, seen))
     }
 
     async fn take_report(&mut self, report: Report, gathered: &mut Gathered) -> Staged {
@@ -249,7 +260,9 @@ impl Coordinator {
                 gathered.cached_keys += cached_keys as u64;
                 gathered.checkpoint.state.writes.extend(barrier.state.writes);
                 gathered.checkpoint.forwards.extend(barrier.forwards);
-                self.counters.add(&Counters { tables: barrier.counters, ..Counters::default() });
+                let of_shard = Counters { tables: barrier.counters, ..Counters::default() };
+                gathered.seen.events += of_shard.events();
+                self.counters.add(&of_shard);
             }
             Report::Sink { index, epoch, token, counters } => {
                 gathered.sinks += 1;
@@ -272,7 +285,7 @@ impl Coordinator {
                 // Of the next epoch: written once this one is prepared. The permit bounds how many can wait.
                 self.early_letters.push((letters, permit));
             }
-            Report::Letters { letters, .. } => self.dead_letters.write(&letters).await?,
+            Report::Letters { letters, .. } => self.write_letters(&letters).await?,
             Report::Notice(notice) => self.notice(&notice),
             Report::Held => self.held = true,
             Report::Exhausted => self.end(),
@@ -288,6 +301,13 @@ impl Coordinator {
             }
         }
         Ok(())
+    }
+
+    async fn write_letters(&mut self, letters: &[DeadLetter]) -> Staged {
+        for letter in letters {
+            *self.letters.entry((letter.stage.name(), letter.cause.code)).or_default() += 1;
+        }
+        Ok(self.dead_letters.write(letters).await?)
     }
 
     fn notice(&mut self, notice: &SinkNotice) {
@@ -318,21 +338,23 @@ impl Coordinator {
         self.patience.wait(async { reports.recv().await.ok_or(Stop::Neighbour) }).await
     }
 
-    fn tell(&self, epoch: Epoch, newest_ms: Option<i64>, took: Duration) {
+    fn tell(&self, epoch: Epoch, seen: Seen, took: Duration) {
         let residues = self.counters.residues();
         for residue in &residues {
             warn!("conservation: {residue}");
         }
-        let now_ms = i64::try_from(self.world.clock().now().as_millis()).unwrap_or(i64::MAX);
         let delay = self.settings.watermark_delay_ms;
+        let at_ms = i64::try_from(self.world.clock().now().as_millis()).unwrap_or(i64::MAX);
+        let Seen { records, events, stamps, watermark_ms, letters } = seen;
+        let state_bytes = self.store.disk_bytes();
         self.shared.update(|status| {
-            status.epoch = epoch;
             status.counters = self.counters.clone();
-            status.watermark_ms = newest_ms.map(|ms| ms.saturating_sub(delay));
-            status.checkpoints += 1;
-            status.latency.visible(&self.published, now_ms);
-            status.checkpoint_took = took;
-            status.state_bytes = self.store.disk_bytes();
+            status.watermark_ms = watermark_ms.map(|ms| ms.saturating_sub(delay));
+            status.checkpoint(CheckpointFacts { epoch, at_ms, took, records, events, state_bytes });
+            status.latencies.visible(&stamps, at_ms);
+            for (of, n) in letters {
+                *status.letters.entry(of).or_default() += n;
+            }
         });
         if self.ending {
             info!(epoch = epoch.0, "last checkpoint");

@@ -9,6 +9,7 @@ use millstream_core::{Decoder, Event, Op, RecordBatch};
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use crate::flow::{DecodedBatch, Permit, Staged, Work, Worked, gone};
+use crate::latency::Sampler;
 
 pub(crate) async fn run(
     mut decoder: Box<dyn Decoder>,
@@ -42,6 +43,7 @@ fn decode(
     let mut refusals = Vec::new();
     let mut control = [0; ControlKind::ALL.len()];
     let (mut decoded, mut bytes, mut highest_ms) = (0, 0, None);
+    let mut sampler = Sampler::new(batch.slots.len());
     for (index, record) in (0u32..).zip(batch.records()) {
         if let millstream_core::Body::Value(value) = record.body() {
             bytes += value.len() as u64;
@@ -53,6 +55,9 @@ fn decode(
                 Decoded::Event(mut event) => {
                     event.record = index;
                     highest_ms = highest_ms.max(event.facts.ts_ms);
+                    if matches!(outcome, Outcome::Nothing) {
+                        sampler.see(index, &record, &event);
+                    }
                     outcome = outcome.and(Outcome::Events);
                     route(event, shards, &mut events);
                 }
@@ -83,6 +88,7 @@ fn decode(
         decoded,
         bytes,
         highest_ms,
+        stamps: sampler.stamps,
         notices,
     }
 }

@@ -10,7 +10,7 @@ use millstream_core::{Body, Counters, DeadLetter, Epoch, PartitionId, Position, 
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use crate::flow::{Barrier, Cut, DecodedBatch, Report, ShardBatch, Staged, ToShard, Worked, gone};
-use crate::latency::Published;
+use crate::latency::{Stamp, gather};
 use crate::status::Gauges;
 
 pub(crate) struct Dispatch {
@@ -22,25 +22,24 @@ pub(crate) struct Dispatch {
     pub(crate) gauges: Arc<Gauges>,
 }
 
+/// What was seen of the epoch that flows.
+#[derive(Default)]
+struct Gathered {
+    positions: BTreeMap<PartitionId, Position>,
+    counters: Counters,
+    stamps: Vec<Stamp>,
+}
+
 impl Dispatch {
     pub(crate) async fn run(mut self) -> Staged {
-        let mut positions = BTreeMap::new();
-        let mut counters = Counters::default();
-        let mut published = Published::default();
+        let mut gathered = Gathered::default();
         let mut turn = 0;
         while let Some(worked) = self.workers[turn].recv().await {
             turn = (turn + 1) % self.workers.len();
             match worked {
-                Worked::Batch(batch) => {
-                    published.add(&batch.records);
-                    self.batch(batch, &mut positions, &mut counters).await?;
-                }
+                Worked::Batch(batch) => self.batch(batch, &mut gathered).await?,
                 Worked::Rest(partitions) => self.rest(&partitions),
-                Worked::Barrier(barrier) => {
-                    let (positions, counters) =
-                        (std::mem::take(&mut positions), std::mem::take(&mut counters));
-                    self.barrier(barrier, positions, counters, std::mem::take(&mut published)).await?;
-                }
+                Worked::Barrier(barrier) => self.barrier(barrier, std::mem::take(&mut gathered)).await?,
             }
         }
         Ok(())
@@ -54,12 +53,8 @@ impl Dispatch {
         }
     }
 
-    async fn batch(
-        &mut self,
-        batch: DecodedBatch,
-        positions: &mut BTreeMap<PartitionId, Position>,
-        counters: &mut Counters,
-    ) -> Staged {
+    async fn batch(&mut self, batch: DecodedBatch, gathered: &mut Gathered) -> Staged {
+        let Gathered { positions, counters, stamps } = gathered;
         let partition = &batch.records.partition;
         let watermark_ms = self.watermarks.of(partition);
         if let Some(highest_ms) = batch.highest_ms {
@@ -67,6 +62,7 @@ impl Dispatch {
             self.gauges.newest_ms.fetch_max(highest_ms, Ordering::Relaxed);
         }
         positions.insert(partition.clone(), batch.records.position.clone());
+        gather(stamps, batch.stamps);
         counters.records += batch.records.slots.len() as u64;
         counters.bytes += batch.bytes;
         counters.decoded += batch.decoded;
@@ -102,16 +98,11 @@ impl Dispatch {
         Ok(())
     }
 
-    async fn barrier(
-        &mut self,
-        barrier: Barrier,
-        positions: BTreeMap<PartitionId, Position>,
-        counters: Counters,
-        published: Published,
-    ) -> Staged {
+    async fn barrier(&mut self, barrier: Barrier, gathered: Gathered) -> Staged {
+        let Gathered { positions, counters, stamps } = gathered;
         self.epoch = barrier.next.epoch;
         let (watermarks, watermark_ms) = (self.watermarks.take_risen(), self.watermarks.reached());
-        let cut = Cut { epoch: barrier.epoch, positions, watermarks, watermark_ms, counters, published };
+        let cut = Cut { epoch: barrier.epoch, positions, watermarks, watermark_ms, counters, stamps };
         self.reports.send(Report::Cut(cut)).await.map_err(gone)?;
         for shard in &self.shards {
             shard.send(ToShard::Barrier(barrier)).await.map_err(gone)?;

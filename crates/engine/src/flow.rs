@@ -16,7 +16,7 @@ use millstream_core::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::latency::Published;
+use crate::latency::Stamp;
 
 /// An epoch's number and the `__ingested_at` of its rows, µs.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +60,7 @@ pub(crate) struct DecodedBatch {
     pub(crate) decoded: u64,
     pub(crate) bytes: u64,
     pub(crate) highest_ms: Option<i64>,
+    pub(crate) stamps: Vec<Stamp>,
     pub(crate) notices: Vec<SinkNotice>,
 }
 
@@ -121,7 +122,7 @@ pub(crate) struct Cut {
     pub(crate) watermarks: Vec<(PartitionId, i64)>,
     pub(crate) watermark_ms: Option<i64>,
     pub(crate) counters: Counters,
-    pub(crate) published: Published,
+    pub(crate) stamps: Vec<Stamp>,
 }
 
 /// Coordinator → intake.

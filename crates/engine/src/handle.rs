@@ -1,6 +1,5 @@
 //! The handle of a running pipeline: everything that commands may ask of it.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millstream_core::{Error, Result};
@@ -93,10 +92,7 @@ impl Handle {
     /// What the pipeline tells about itself now.
     pub fn status(&self) -> Status {
         let mut status = lock(&self.shared.status).clone();
-        let gauges = &self.shared.gauges;
-        status.records_in = gauges.records_in.load(Ordering::Relaxed);
-        status.events_in = gauges.events_in.load(Ordering::Relaxed);
-        status.newest_ms = Some(gauges.newest_ms.load(Ordering::Relaxed)).filter(|ms| *ms > i64::MIN);
+        self.shared.gauges.fill(&mut status);
         status
     }
 

@@ -34,8 +34,10 @@ pub(crate) struct Intake {
 
 impl Intake {
     pub(crate) async fn run(self) -> Staged {
-        let Self { mut source, mut orders, workers, reports, budget_units, idle, mut paused, gauges } = self;
-        let mut workers = Turns { workers, turn: 0 };
+        let Self { mut source, mut orders, workers, reports, budget_units, idle, paused, gauges } = self;
+        gauges.watch(source.figures());
+        let mut paused_since = paused.then(Instant::now);
+        let mut workers = Turns { workers, turn: 0, gauges: gauges.clone() };
         let budget = Arc::new(Semaphore::new(budget_units as usize));
         let mut stopped = false;
         // Whether the coordinator knows that the source waits for a release.
@@ -48,7 +50,7 @@ impl Intake {
             }
             let taken = {
                 // Kept across orders: a source that waits longer than an epoch for its records must get to its answer.
-                let mut taking = pin!(take(source.as_mut(), &budget));
+                let mut taking = pin!(take(source.as_mut(), &budget, &gauges));
                 loop {
                     tokio::select! {
                         // Orders first: a barrier must not wait behind a source that always has more.
@@ -60,11 +62,15 @@ impl Intake {
                                 releases.push(positions);
                                 held = false;
                             }
-                            Some(IntakeOrder::Pause(pause)) => paused = pause,
+                            Some(IntakeOrder::Pause(pause)) => {
+                                let since = paused_since.take();
+                                gauges.paused(since.map_or(Duration::ZERO, |since| since.elapsed()));
+                                paused_since = pause.then(Instant::now);
+                            }
                             Some(IntakeOrder::Stop) => stopped = true,
                             Some(IntakeOrder::Close { cancelled }) => break Taken::Close { cancelled },
                         },
-                        taken = &mut taking, if !paused && !stopped => break Taken::Next(taken?),
+                        taken = &mut taking, if paused_since.is_none() && !stopped => break Taken::Next(taken?),
                     }
                     // A source that waits for a release must not wait for its own records first.
                     if !releases.is_empty() {
@@ -91,6 +97,7 @@ impl Intake {
                 Taken::Next((Next::Batch(batch), permit)) => {
                     last_record = Instant::now();
                     gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
+                    gauges.bytes_in.fetch_add(batch.buffer.len() as u64, Ordering::Relaxed);
                     let permit = fit(permit, &batch, &budget, budget_units).await;
                     workers.hand(Work::Batch(batch, Arc::new(permit))).await?;
                 }
@@ -123,21 +130,31 @@ enum Taken {
 struct Turns {
     workers: Vec<Sender<Work>>,
     turn: usize,
+    gauges: Arc<Gauges>,
 }
 
 impl Turns {
     async fn hand(&mut self, work: Work) -> Staged {
+        let asked = Instant::now();
         self.workers[self.turn].send(work).await.map_err(gone)?;
+        self.gauges.held_back(asked.elapsed());
         self.turn = (self.turn + 1) % self.workers.len();
         Ok(())
     }
 }
 
 /// Waits for room in the budget, then for records. Cancel-safe: a dropped wait gives its permits back.
-async fn take(source: &mut dyn Source, budget: &Arc<Semaphore>) -> Result<(Next, OwnedSemaphorePermit)> {
+async fn take(
+    source: &mut dyn Source,
+    budget: &Arc<Semaphore>,
+    gauges: &Gauges,
+) -> Result<(Next, OwnedSemaphorePermit)> {
+    let (asked, paused_before) = (Instant::now(), gauges.paused_for());
     let units = (BUDGET.bytes / UNIT) as u32;
     let permit =
         budget.clone().acquire_many_owned(units).await.expect("invariant: the budget is never closed");
+    let paused_meanwhile = gauges.paused_for().saturating_sub(paused_before);
+    gauges.held_back(asked.elapsed().saturating_sub(paused_meanwhile));
     Ok((source.next(BUDGET).await?, permit))
 }
 
@@ -173,7 +190,44 @@ pub(crate) fn budget_units(bytes: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
+    use millstream_core::Fut;
+
     use super::*;
+
+    struct Dry;
+
+    impl Source for Dry {
+        fn open<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn next(&mut self, _: Budget) -> Fut<'_, Result<Next>> {
+            Box::pin(async { Ok(Next::End) })
+        }
+
+        fn release<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// A pipeline that was paused while intake waited for room told of hours of backpressure when it was resumed.
+    #[tokio::test]
+    async fn a_pause_is_no_backpressure() {
+        let (gauges, budget) = (Gauges::new(), Arc::new(Semaphore::new(BUDGET.bytes / UNIT)));
+        for (paused, held_back) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+            let all = budget.clone().acquire_many_owned(budget.available_permits() as u32).await.unwrap();
+            let mut dry = Dry;
+            let mut taking = pin!(take(&mut dry, &budget, &gauges));
+            assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            gauges.paused(paused);
+            drop(all);
+            drop(taking.await.unwrap());
+            assert_eq!(gauges.held_back_us.load(Ordering::Relaxed) > 0, held_back);
+        }
+    }
 
     fn batch(bytes: usize) -> RecordBatch {
         let (partition, position) = (PartitionId::new("p"), Position::default());

@@ -1,194 +1,112 @@
-//! From a message's publish time to its rows being visible, as a histogram.
-//!
-//! Limits: publish times are kept in steps of 5 ms, latencies in steps of at most 6 %, from 1 ms to 18 hours.
+//! How long changes take from the database to the warehouse. A sample of each batch's events is followed to the commit that made
+//! them visible: a clock reading for each event would cost more than it tells.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use millstream_core::RecordBatch;
+use millstream_core::{Event, Record};
 
-/// Steps of publish times, ms.
-const STEP_MS: i64 = 5;
-/// Different publish times of an epoch at most; a backlog of years has more, and is counted in coarser steps.
-const TIMES_MAX: usize = 50_000;
-/// Steps between a latency and its double.
-const PER_DOUBLING: usize = 16;
-const DOUBLINGS: usize = 26;
+use crate::histogram::Histogram;
 
-/// Publish times of an epoch's records.
-#[derive(Debug, Default)]
-pub(crate) struct Published {
-    /// Time in steps → records.
-    times: BTreeMap<i64, u64>,
-    /// How many steps are one, as a power of two.
-    coarse: u32,
+/// Events of a batch that are followed, about.
+const STAMPS_PER_BATCH: usize = 64;
+/// Stamps of an epoch; what comes behind them counts as its last one did.
+const STAMPS_MAX: usize = 1 << 16;
+
+/// How long events took, those of snapshots and redelivered ones included. Counts since the start of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// From the commit in the source's database until every sink had made it visible.
+    pub source_to_warehouse: Histogram,
+    /// From the commit in the source's database until the broker took it.
+    pub source_to_broker: Histogram,
+    /// From there until every sink had made it visible.
+    pub broker_to_warehouse: Histogram,
 }
 
-impl Published {
-    /// Adds the records of a batch that have a publish time.
-    pub(crate) fn add(&mut self, batch: &RecordBatch) {
-        let times = batch.slots.iter().filter_map(|slot| slot.publish_ts_ms);
-        // Neighbours were mostly published together.
-        let (mut last, mut run) = (i64::MIN, 0);
-        for ms in times {
-            let step = (ms / STEP_MS) >> self.coarse;
-            if step != last && run > 0 {
-                *self.times.entry(last).or_default() += std::mem::take(&mut run);
+/// When an event passed its first stations, ms since 1970, and for how many events it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    source_ms: Option<i64>,
+    broker_ms: Option<i64>,
+    stands_for: u64,
+}
+
+/// Chooses the events of one batch that are followed.
+pub(crate) struct Sampler {
+    stride: usize,
+    pub(crate) stamps: Vec<Stamp>,
+}
+
+impl Sampler {
+    pub(crate) fn new(records: usize) -> Self {
+        Self { stride: records / STAMPS_PER_BATCH + 1, stamps: Vec::new() }
+    }
+
+    /// The record's first event.
+    pub(crate) fn see(&mut self, index: u32, record: &Record<'_>, event: &Event) {
+        if (index as usize).is_multiple_of(self.stride) {
+            let (source_ms, broker_ms) = (event.facts.ts_ms, record.publish_ts_ms());
+            if source_ms.is_some() || broker_ms.is_some() {
+                self.stamps.push(Stamp { source_ms, broker_ms, stands_for: self.stride as u64 });
             }
-            last = step;
-            run += 1;
         }
-        if run > 0 {
-            *self.times.entry(last).or_default() += run;
-        }
-        while self.times.len() > TIMES_MAX {
-            self.coarse += 1;
-            for (step, n) in std::mem::take(&mut self.times) {
-                *self.times.entry(step >> 1).or_default() += n;
+    }
+}
+
+/// Adds a batch's stamps to its epoch's.
+pub(crate) fn gather(epoch: &mut Vec<Stamp>, batch: Vec<Stamp>) {
+    let room = STAMPS_MAX.saturating_sub(epoch.len());
+    let beyond: u64 = batch.iter().skip(room).map(|stamp| stamp.stands_for).sum();
+    epoch.extend(batch.into_iter().take(room));
+    if let Some(last) = epoch.last_mut() {
+        last.stands_for += beyond;
+    }
+}
+
+impl Latencies {
+    /// The events of these stamps are visible now. Clocks that disagree count as no time at all.
+    pub(crate) fn visible(&mut self, stamps: &[Stamp], now_ms: i64) {
+        let span = |from: i64, to: i64| Duration::from_millis(to.saturating_sub(from).max(0) as u64);
+        for Stamp { source_ms, broker_ms, stands_for } in stamps {
+            if let Some(source_ms) = source_ms {
+                self.source_to_warehouse.add(span(*source_ms, now_ms), *stands_for);
+            }
+            if let (Some(source_ms), Some(broker_ms)) = (source_ms, broker_ms) {
+                self.source_to_broker.add(span(*source_ms, *broker_ms), *stands_for);
+            }
+            if let Some(broker_ms) = broker_ms {
+                self.broker_to_warehouse.add(span(*broker_ms, now_ms), *stands_for);
             }
         }
     }
-}
-
-/// How long records took from their publishing until their rows were visible.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Latency {
-    buckets: Vec<u64>,
-    count: u64,
-    sum_ms: u128,
-}
-
-impl Default for Latency {
-    fn default() -> Self {
-        Self { buckets: vec![0; PER_DOUBLING * DOUBLINGS], count: 0, sum_ms: 0 }
-    }
-}
-
-impl Latency {
-    /// Counts an epoch's records as visible at `now_ms`.
-    pub(crate) fn visible(&mut self, published: &Published, now_ms: i64) {
-        for (step, n) in &published.times {
-            let at_ms = (step << published.coarse).saturating_mul(STEP_MS);
-            // Of two clocks the publisher's may be ahead.
-            let ms = now_ms.saturating_sub(at_ms).max(0) as u64;
-            self.buckets[bucket(ms)] += n;
-            self.count += n;
-            self.sum_ms += u128::from(ms) * u128::from(*n);
-        }
-    }
-
-    /// Records counted.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The sum of their latencies.
-    pub fn sum(&self) -> Duration {
-        Duration::from_millis(u64::try_from(self.sum_ms).unwrap_or(u64::MAX))
-    }
-
-    /// The latency that a share of the records (`0.0` to `1.0`) did not exceed; `None` without records.
-    pub fn quantile(&self, share: f64) -> Option<Duration> {
-        let wanted = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
-        let mut seen = 0;
-        self.buckets.iter().enumerate().find_map(|(at, n)| {
-            seen += n;
-            (seen >= wanted).then(|| upper(at))
-        })
-    }
-
-    /// How many took at most `limit`, as far as the steps tell.
-    pub fn at_most(&self, limit: Duration) -> u64 {
-        let within = self.buckets.iter().enumerate().take_while(|(at, _)| upper(*at) <= limit);
-        within.map(|(_, n)| n).sum()
-    }
-
-    /// What was counted since an earlier state.
-    #[must_use]
-    pub fn since(&self, earlier: &Latency) -> Latency {
-        Latency {
-            buckets: self
-                .buckets
-                .iter()
-                .zip(&earlier.buckets)
-                .map(|(now, then)| now.saturating_sub(*then))
-                .collect(),
-            count: self.count.saturating_sub(earlier.count),
-            sum_ms: self.sum_ms.saturating_sub(earlier.sum_ms),
-        }
-    }
-}
-
-/// Below 16 ms one bucket a millisecond, then 16 for each doubling.
-fn bucket(ms: u64) -> usize {
-    let doubling = (u64::BITS - (ms / PER_DOUBLING as u64).leading_zeros()) as usize;
-    let within = if doubling == 0 { ms } else { (ms >> (doubling - 1)) - PER_DOUBLING as u64 };
-    (doubling * PER_DOUBLING + within as usize).min(PER_DOUBLING * DOUBLINGS - 1)
-}
-
-/// The largest latency of a bucket.
-fn upper(at: usize) -> Duration {
-    let (doubling, within) = (at / PER_DOUBLING, (at % PER_DOUBLING) as u64);
-    let ms = match doubling {
-        0 => within,
-        _ => ((PER_DOUBLING as u64 + within + 1) << (doubling - 1)) - 1,
-    };
-    Duration::from_millis(ms)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn buckets_cover_every_latency_within_their_steps() {
-        let mut last = 0;
-        for ms in (0..5000).chain((5000..40_000_000).step_by(9973)) {
-            let at = bucket(ms);
-            assert!(at == last || at == last + 1 || ms >= 5000, "{ms}");
-            last = at;
-            let upper = upper(at).as_millis() as u64;
-            assert!(upper >= ms && upper as f64 <= ms as f64 * 1.0625 + 1.0, "{ms} in {upper}");
-        }
-        bucket(u64::MAX);
+    fn stamp(source_ms: i64, broker_ms: Option<i64>) -> Stamp {
+        Stamp { source_ms: Some(source_ms), broker_ms, stands_for: 10 }
     }
 
     #[test]
-    fn quantiles_of_what_was_counted() {
-        let mut latency = Latency::default();
-        assert_eq!(latency.quantile(0.5), None);
-        let published = Published { times: [(100, 90), (20, 10)].into(), coarse: 0 };
-        latency.visible(&published, 1000);
-        assert_eq!((latency.count(), latency.sum()), (100, Duration::from_millis(90 * 500 + 10 * 900)));
-        let near = |share, ms: u64| {
-            let got = latency.quantile(share).unwrap().as_millis() as f64;
-            assert!((got - ms as f64).abs() <= ms as f64 * 0.07, "{share}: {got}");
-        };
-        near(0.5, 500);
-        near(0.9, 500);
-        near(0.95, 900);
-        assert_eq!(latency.at_most(Duration::from_millis(600)), 90);
-        let earlier = latency.clone();
-        latency.visible(&Published { times: [(199, 5)].into(), coarse: 0 }, 1000);
-        assert_eq!(latency.since(&earlier).count(), 5);
+    fn each_way_is_counted_where_both_of_its_ends_are_known() {
+        let mut latencies = Latencies::default();
+        latencies.visible(&[stamp(1000, None), stamp(1000, Some(3000)), stamp(9000, Some(8000))], 5000);
+        let counted = |of: &Histogram| (of.count(), of.sum().as_millis());
+        assert_eq!(counted(&latencies.source_to_warehouse), (30, 80_000), "one clock is ahead of ours");
+        assert_eq!(counted(&latencies.source_to_broker), (20, 20_000));
+        assert_eq!(counted(&latencies.broker_to_warehouse), (20, 20_000));
     }
 
     #[test]
-    fn a_backlog_of_years_is_counted_in_coarser_steps() {
-        let mut published = Published::default();
-        for chunk in 0..200i64 {
-            let slot = |n: i64| millstream_core::record::Slot {
-                publish_ts_ms: Some((chunk * 1000 + n) * 60_000),
-                ..Default::default()
-            };
-            published.add(&RecordBatch {
-                partition: millstream_core::PartitionId::new("p"),
-                buffer: Vec::new(),
-                slots: (0..1000).map(slot).collect(),
-                position: Default::default(),
-            });
+    fn an_epoch_keeps_a_bounded_number_and_counts_all() {
+        let mut epoch = Vec::new();
+        for _ in 0..STAMPS_MAX / 50 {
+            gather(&mut epoch, vec![stamp(0, None); 64]);
         }
-        assert!(published.times.len() <= TIMES_MAX && published.coarse > 0);
-        assert_eq!(published.times.values().sum::<u64>(), 200_000);
+        assert_eq!(epoch.len(), STAMPS_MAX);
+        let counted: u64 = epoch.iter().map(|stamp| stamp.stands_for).sum();
+        assert_eq!(counted, (STAMPS_MAX / 50 * 64 * 10) as u64);
     }
 }

@@ -16,6 +16,7 @@ mod decode;
 mod dispatch;
 mod flow;
 mod handle;
+mod histogram;
 mod intake;
 mod latency;
 mod patience;
@@ -28,7 +29,8 @@ mod supervisor;
 mod world;
 
 pub use handle::{Handle, start};
-pub use latency::Latency;
+pub use histogram::Histogram;
+pub use latency::Latencies;
 pub use settings::{Restart, Settings};
-pub use status::{Phase, Status, Summary};
+pub use status::{CheckpointFacts, Phase, Status, Summary};
 pub use world::{Clock, SystemClock, World};

@@ -22,7 +22,9 @@ pub(crate) async fn supervise(
     loop {
         let attempt_started = Instant::now();
         shared.phase(Phase::Starting);
-        let error = match attempt(world.clone(), settings.clone(), shared.clone()).await {
+        let ended = attempt(world.clone(), settings.clone(), shared.clone()).await;
+        shared.gauges.watch(None);
+        let error = match ended {
             Ok(()) => {
                 shared.phase(Phase::Finished);
                 let status = shared.status();

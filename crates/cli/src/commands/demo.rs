@@ -182,7 +182,7 @@ fn show(plan: &Plan, config: &Path, ended: &run::Ended, out: &mut String) -> Res
         count(counters.control.iter().sum()),
         count(counters.dead.values().sum()),
     );
-    if let Some(quantiles) = quantiles(&status.latency) {
+    if let Some(quantiles) = quantiles(&status.latencies.broker_to_warehouse) {
         let _ = writeln!(out, "from published to visible: {quantiles}\n");
     }
     let Some((_, duckdb)) = plan.duckdb_sinks().next() else { return Ok(()) };

@@ -7,11 +7,11 @@ use millstream_state::LocalStore;
 use serde_json::{Value, json};
 
 use super::{Failure, plan};
-use crate::arguments::{OnConfig, Savepoint};
+use crate::arguments::{OnPipeline, Savepoint};
 use crate::control::{self, Request};
 use crate::output::{bytes, print, print_json};
 use crate::plan::Plan;
-use crate::report;
+use crate::remote::Remote;
 
 /// What a running pipeline may be told.
 #[derive(Debug, Clone, Copy)]
@@ -22,31 +22,59 @@ pub(crate) enum Order {
     Resume,
 }
 
+/// Where a command finds its pipeline.
+enum Place {
+    /// On this machine.
+    Here(Box<Plan>),
+    /// Behind its HTTP API.
+    There(Remote),
+}
+
+impl Place {
+    fn of(on: &OnPipeline) -> Result<Self, Failure> {
+        match (&on.url, &on.config) {
+            (Some(url), _) => {
+                let token = on.token.clone().or_else(|| std::env::var("MILLSTREAM_TOKEN").ok());
+                let token = token.filter(|token| !token.is_empty());
+                Remote::new(url, token.as_deref()).map(Place::There).map_err(Failure::Usage)
+            }
+            (None, Some(config)) => Ok(Place::Here(Box::new(plan(config)?))),
+            (None, None) => Err(Failure::Usage("name a config file, or give `--url`".to_owned())),
+        }
+    }
+}
+
 /// Tells the running pipeline to do something.
-pub(crate) fn order(on: &OnConfig, order: Order) -> Result<(), Failure> {
-    let plan = plan(&on.config)?;
-    let (request, done) = match order {
-        Order::Drain => (Request::Drain, "finishing what is in flight"),
-        Order::Cancel => (Request::Cancel, "ending now"),
-        Order::Pause => (Request::Pause, "pausing"),
-        Order::Resume => (Request::Resume, "going on"),
+pub(crate) fn order(on: &OnPipeline, order: Order) -> Result<(), Failure> {
+    let (request, path, done) = match order {
+        Order::Drain => (Request::Drain, "drain", "finishing what is in flight"),
+        Order::Cancel => (Request::Cancel, "cancel", "ending now"),
+        Order::Pause => (Request::Pause, "pause", "pausing"),
+        Order::Resume => (Request::Resume, "resume", "going on"),
     };
-    control::ask(&plan.checkpoint.directory, &request)?.ok_or_else(|| not_running(&plan))?;
+    let pipeline = match Place::of(on)? {
+        Place::Here(plan) => {
+            control::ask(&plan.checkpoint.directory, &request)?.ok_or_else(|| not_running(&plan))?;
+            plan.pipeline
+        }
+        Place::There(remote) => word(&remote.post(path, None)?, "pipeline"),
+    };
     if on.json {
-        print_json(&json!({ "pipeline": plan.pipeline, "asked": done }));
+        print_json(&json!({ "pipeline": pipeline, "asked": done }));
     } else {
-        print(&format!("{}: {done}\n", plan.pipeline));
+        print(&format!("{pipeline}: {done}\n"));
     }
     Ok(())
 }
 
 /// How the pipeline stands: from the running one, else from its last checkpoint.
-pub(crate) fn status(on: &OnConfig) -> Result<(), Failure> {
-    let plan = plan(&on.config)?;
-    let running = control::ask(&plan.checkpoint.directory, &Request::Status)?;
-    let value = match running {
-        Some(status) => status,
-        None => stopped(&plan)?,
+pub(crate) fn status(on: &OnPipeline) -> Result<(), Failure> {
+    let value = match Place::of(on)? {
+        Place::Here(plan) => match control::ask(&plan.checkpoint.directory, &Request::Status)? {
+            Some(status) => status,
+            None => stopped(&plan)?,
+        },
+        Place::There(remote) => remote.get("pipeline")?,
     };
     if on.json {
         print_json(&value);
@@ -54,6 +82,10 @@ pub(crate) fn status(on: &OnConfig) -> Result<(), Failure> {
         print(&text(&value));
     }
     Ok(())
+}
+
+fn word(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
 }
 
 /// The status of a pipeline that does not run.
@@ -71,7 +103,7 @@ fn stopped(plan: &Plan) -> Result<Value, Failure> {
             "phase": "stopped",
             "epoch": last.epoch.0,
             "state_bytes": bytes,
-            "counters": report::counters_json(&last.counters),
+            "counters": millstream_server::counters_json(&last.counters),
         }),
         None => json!({ "pipeline": plan.pipeline, "phase": "never started", "state_bytes": bytes }),
     })
@@ -79,9 +111,8 @@ fn stopped(plan: &Plan) -> Result<Value, Failure> {
 
 fn text(status: &Value) -> String {
     let mut out = String::new();
-    let word = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
     // Writing into a String does not fail, here and below.
-    let _ = writeln!(out, "{}: {}", word("pipeline"), word("phase"));
+    let _ = writeln!(out, "{}: {}", word(status, "pipeline"), word(status, "phase"));
     for (key, name) in [
         ("epoch", "epoch"),
         ("checkpoints", "checkpoints"),
@@ -94,6 +125,11 @@ fn text(status: &Value) -> String {
     }
     if let Some(n) = status["state_bytes"].as_u64() {
         let _ = writeln!(out, "  state: {}", bytes(n));
+    }
+    for (key, name) in [("http", "HTTP API"), ("metrics", "metrics")] {
+        if let Some(address) = status[key].as_str() {
+            let _ = writeln!(out, "  {name}: {address}");
+        }
     }
     if let Some(failure) = status["failure"].as_str() {
         let _ = writeln!(out, "  failure: {failure}");
@@ -128,27 +164,39 @@ fn inline(value: &Value) -> String {
 
 /// A named copy of the last checkpoint; of the next one, where the pipeline runs.
 pub(crate) fn savepoint(arguments: &Savepoint) -> Result<(), Failure> {
-    let plan = plan(&arguments.on.config)?;
+    let (pipeline, savepoint) = match Place::of(&arguments.on)? {
+        Place::Here(plan) => {
+            let place = savepoint_here(&plan, &arguments.name)?;
+            (plan.pipeline, place)
+        }
+        Place::There(remote) => {
+            let answer = remote.post("savepoint", Some(&json!({ "name": arguments.name })))?;
+            (word(&answer, "pipeline"), word(&answer, "savepoint"))
+        }
+    };
+    if arguments.on.json {
+        print_json(&json!({ "pipeline": pipeline, "savepoint": savepoint }));
+    } else {
+        print(&format!("{savepoint}\n"));
+    }
+    Ok(())
+}
+
+fn savepoint_here(plan: &Plan, name: &str) -> Result<String, Failure> {
     let directory = &plan.checkpoint.directory;
-    let request = Request::Savepoint { name: arguments.name.clone() };
-    let place = match control::ask(directory, &request)? {
-        Some(answer) => answer["savepoint"].as_str().unwrap_or_default().to_owned(),
+    let request = Request::Savepoint { name: name.to_owned() };
+    match control::ask(directory, &request)? {
+        Some(answer) => Ok(word(&answer, "savepoint")),
         None if LocalStore::exists(directory) => {
             let mut store = LocalStore::open(directory, millstream_state::Options::default())?;
-            super::run::runtime(&plan)?.block_on(store.savepoint(&arguments.name))?
+            Ok(super::run::runtime(plan)?.block_on(store.savepoint(name))?)
         }
         None => {
             let message =
                 format!("{} never started: there is no checkpoint in {}", plan.pipeline, directory.display());
-            return Err(Failure::Failed(message));
+            Err(Failure::Failed(message))
         }
-    };
-    if arguments.on.json {
-        print_json(&json!({ "pipeline": plan.pipeline, "savepoint": place }));
-    } else {
-        print(&format!("{place}\n"));
     }
-    Ok(())
 }
 
 fn not_running(plan: &Plan) -> Failure {

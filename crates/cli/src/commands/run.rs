@@ -8,6 +8,7 @@ use millstream_core::{Error, Store};
 use millstream_engine::{Handle, Phase, Summary};
 use millstream_pubsub::admin::{self, resolve};
 use millstream_pubsub::{Client, SeekTo, SnapshotName};
+use millstream_server::Pipeline;
 use millstream_state::LocalStore;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,6 +18,7 @@ use super::{Failure, plan};
 use crate::arguments::Run;
 use crate::control::{self, Asked, Request, Server};
 use crate::dead_letters::Desk;
+use crate::doors::Doors;
 use crate::output::{print, print_json};
 use crate::plan::{Plan, SourcePlan};
 use crate::progress::{Progress, TICK};
@@ -143,7 +145,10 @@ pub(crate) fn drive(
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let shelf = world.shelf();
+        // Before the pipeline starts: a port that is taken must not end a run that works.
+        let doors = Doors::open(plan).await?;
         let handle = millstream_engine::start(Arc::new(world), settings(plan, until.idle));
+        let (pipeline, answering) = doors.answer(plan, &handle);
         let mut server = None;
         let mut progress = Progress::new(until.tables);
         let limit = sleep(until.limit.unwrap_or(FOR_EVER));
@@ -154,9 +159,16 @@ pub(crate) fn drive(
             tokio::select! {
                 outcome = handle.wait() => {
                     progress.finish();
-                    let mut summary = outcome.map_err(|e| Failure::Failed(format!("{} failed: {e}", plan.pipeline)))?;
+                    let mut summary = match outcome {
+                        Ok(summary) => summary,
+                        Err(e) => {
+                            answering.close().await;
+                            return Err(Failure::Failed(format!("{} failed: {e}", plan.pipeline)));
+                        }
+                    };
                     // The handle knows the counts of the run beside those of the last checkpoint.
                     summary.status = handle.status();
+                    answering.close().await;
                     return Ok(Ended { summary, cancelled: handle.is_cancelled() });
                 }
                 () = signals.next() => {
@@ -168,12 +180,12 @@ pub(crate) fn drive(
                     handle.drain();
                 }
                 _ = tick.tick() => {
-                    let status = handle.status();
+                    let (status, rate) = pipeline.tick();
                     // Only a pipeline that has its store open owns the socket's place.
                     if server.is_none() && matches!(status.phase, Phase::Running | Phase::Paused | Phase::Draining) {
-                        server = Some(serve(plan, &handle, &desk, &shelf));
+                        server = Some(serve(plan, &pipeline, &desk, &shelf));
                     }
-                    progress.show(&plan.pipeline, &status);
+                    progress.show(&plan.pipeline, &status, rate.events);
                 }
             }
         }
@@ -196,9 +208,14 @@ fn note_replays(plan: &Plan, desk: &Desk) -> Result<(), Failure> {
 }
 
 /// The control socket; a pipeline runs without it where it cannot be had.
-fn serve(plan: &Arc<Plan>, handle: &Handle, desk: &Arc<Desk>, shelf: &Arc<StateShelf>) -> Option<Server> {
+fn serve(
+    plan: &Arc<Plan>,
+    pipeline: &Arc<Pipeline>,
+    desk: &Arc<Desk>,
+    shelf: &Arc<StateShelf>,
+) -> Option<Server> {
     let asked =
-        Asked { plan: plan.clone(), handle: handle.clone(), desk: desk.clone(), shelf: shelf.clone() };
+        Asked { plan: plan.clone(), pipeline: pipeline.clone(), desk: desk.clone(), shelf: shelf.clone() };
     match Server::start(asked) {
         Ok(server) => Some(server),
         Err(e) => {

@@ -3,6 +3,7 @@
 //! The doc comments of these structs are the config's reference: the JSON Schema and the README's tables come from them.
 
 mod document;
+mod http;
 mod problem;
 mod pubsub;
 mod quantities;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 pub(crate) use document::{Node, Step, locate};
+pub(crate) use http::{HttpConfig, MetricsConfig};
 pub(crate) use problem::{Problem, Problems};
 pub(crate) use pubsub::{DeadLetterTopicConfig, MessageFormat, PubsubConfig, PubsubSinkConfig};
 pub(crate) use quantities::{Bytes, OneOrMany, Span};
@@ -58,6 +60,10 @@ pub(crate) struct Config {
     /// How late events may come.
     #[serde(default)]
     pub(crate) watermark: WatermarkConfig,
+    /// The HTTP API of the running pipeline; none without this key. `http: {}` is enough.
+    pub(crate) http: Option<HttpConfig>,
+    /// Metrics for Prometheus at `/metrics`; none without this key. `metrics: {}` is enough.
+    pub(crate) metrics: Option<MetricsConfig>,
     /// Parallel keyed shards; may change between runs. The number of cores by default.
     pub(crate) shards: Option<usize>,
     /// Parallel decoders. The number of cores by default.

@@ -10,7 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millstream_core::record::{Range, Slot};
 use millstream_core::source::Notice;
-use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source, Stage};
+use millstream_core::{
+    Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source, Stage, TellFigures,
+};
 
 use super::STAGES;
 use super::letter::{Letter, LetterId};
@@ -345,6 +347,10 @@ impl Source for Inlet {
             notices.extend(inner.notices());
         }
         notices
+    }
+
+    fn figures(&self) -> Option<TellFigures> {
+        self.inner.as_ref()?.figures()
     }
 }
 

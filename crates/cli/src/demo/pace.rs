@@ -45,7 +45,7 @@ impl Stage {
             let name = format!("projects/{PROJECT}/topics/{topic}");
             builder = builder
                 .topic(&name)
-                .subscription(&format!("projects/{PROJECT}/subscriptions/{topic}-sub"), &name);
+                .subscription(format!("projects/{PROJECT}/subscriptions/{topic}-sub"), &name);
         }
         let server = runtime.block_on(builder.start()).map_err(failed)?;
         Ok(Self { runtime, server, topics })

@@ -5,6 +5,7 @@
 
 mod dead_letters;
 mod emulator;
+mod http;
 mod messages;
 mod operation;
 mod workplace;

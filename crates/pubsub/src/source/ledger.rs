@@ -84,7 +84,8 @@ impl Ledger {
     pub(super) fn release(&mut self, subscription: usize, mark: u64) -> Vec<String> {
         let mut ids = Vec::new();
         let queue = &mut self.handed_out[subscription];
-        while let Some((_, id)) = queue.pop_front_if(|(of, _)| *of <= mark) {
+        while let Some((_, id)) = queue.front().filter(|(of, _)| *of <= mark).copied() {
+            queue.pop_front();
             if let Some(group) = self.groups.remove(&id) {
                 settle(&mut self.outstanding, &group);
                 if ids.is_empty() { ids = group.ack_ids } else { ids.extend(group.ack_ids) }
@@ -123,6 +124,14 @@ impl Ledger {
             all.entry(group.subscription).or_default().extend(group.ack_ids);
         }
         all.into_iter().collect()
+    }
+
+    /// What was sent and is not acknowledged, and when the oldest of it arrived.
+    pub(super) fn total(&self) -> (Limits, Option<Moment>) {
+        let sum = |of: fn(&Limits) -> u64| self.outstanding.iter().map(of).sum();
+        let total = Limits { messages: sum(|o| o.messages), bytes: sum(|o| o.bytes) };
+        // Groups are numbered as they arrive.
+        (total, self.groups.values().next().map(|group| group.arrived))
     }
 
     /// What a stream was sent and has not acknowledged.
@@ -170,6 +179,7 @@ mod tests {
         assert_eq!(ledger.release(0, 2), ids(&["a1", "a2"]));
         assert!(ledger.release(0, 2).is_empty(), "once");
         assert_eq!(ledger.outstanding(0), Limits { messages: 1, bytes: 5 });
+        assert_eq!(ledger.total(), (Limits { messages: 2, bytes: 15 }, Some(at(1))));
         assert!(ledger.is_full(Limits { messages: 1, bytes: 100 }));
         assert!(!ledger.is_full(Limits { messages: 2, bytes: 100 }));
         assert_eq!(ledger.release(1, 9), ids(&["c1"]));

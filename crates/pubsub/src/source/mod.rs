@@ -27,7 +27,9 @@ use std::time::Duration;
 
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::source::Notice;
-use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source};
+use millstream_core::{
+    Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source, TellFigures,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -354,6 +356,11 @@ impl Source for PubsubSource {
 
     fn notices(&mut self) -> Vec<Notice> {
         self.running.as_ref().map_or_else(Vec::new, |running| running.shared.take_notices())
+    }
+
+    fn figures(&self) -> Option<TellFigures> {
+        let shared = self.running.as_ref()?.shared.clone();
+        Some(Arc::new(move || shared.figures()))
     }
 }
 

@@ -138,6 +138,8 @@ impl Pull {
         if messages.is_empty() {
             return Ok(());
         }
+        let again = messages.iter().filter(|m| m.delivery_attempt > 1).count();
+        self.shared.redelivered(again as u64);
         let ack_ids = messages.iter_mut().map(|m| std::mem::take(&mut m.ack_id)).collect();
         let bytes: usize = messages.iter().map(footprint).sum();
         let group = self.shared.ledger().arrive(

@@ -1,10 +1,11 @@
 //! What the source's tasks share.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
+use millstream_core::SourceFigures;
 use millstream_core::source::Notice;
 use pb::streaming_pull_response::SubscriptionProperties;
 use tokio::time::Instant;
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     notices: Mutex<Vec<Notice>>,
     streams: Mutex<Vec<StreamState>>,
     properties: Vec<AtomicU8>,
+    redelivered: AtomicU64,
 }
 
 /// Whether a stream is up.
@@ -56,6 +58,7 @@ impl Shared {
             notices: Mutex::default(),
             streams: Mutex::new(vec![StreamState::default(); streams]),
             properties: (0..subscriptions).map(|_| AtomicU8::new(0)).collect(),
+            redelivered: AtomicU64::new(0),
         }
     }
 
@@ -116,6 +119,26 @@ impl Shared {
             Some(Outage { was_up: state.was_up, lasts: failing.since.elapsed(), says: failing.says.clone() })
         };
         streams.iter().filter_map(of).max_by_key(|outage| outage.lasts)
+    }
+
+    /// The service said of so many messages that it delivered them before.
+    pub(super) fn redelivered(&self, messages: u64) {
+        self.redelivered.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// How the source stands.
+    pub(super) fn figures(&self) -> SourceFigures {
+        let (outstanding, oldest) = self.ledger().total();
+        let age = oldest.map_or(Duration::ZERO, |arrived| self.now().saturating_sub(arrived));
+        let open = lock(&self.streams).iter().filter(|s| s.was_up && s.failing.is_none()).count();
+        SourceFigures {
+            outstanding_messages: Some(outstanding.messages),
+            outstanding_bytes: Some(outstanding.bytes),
+            oldest_outstanding_ms: Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            open_streams: Some(open as u64),
+            redelivered: Some(self.redelivered.load(Ordering::Relaxed)),
+            ..SourceFigures::default()
+        }
     }
 
     /// What a stream said of its subscription; it may change at any time.

@@ -26,8 +26,15 @@ async fn nothing_is_acknowledged_before_it_is_released_and_then_all_of_it() {
     assert!(record.message_id().is_some() && record.publish_ts_ms().is_some());
     assert_eq!(&*taken[0].partition.0, SUBSCRIPTION);
     assert_eq!(world.server.counts().acked, 0);
+    let tell = source.figures().unwrap();
+    let held = tell();
+    assert_eq!((held.outstanding_messages, held.redelivered), (Some(5), Some(0)));
+    assert!(held.outstanding_bytes > Some(0) && held.open_streams > Some(0), "{held:?}");
     let last = taken.last().unwrap();
     release(&mut source, last).await;
+    let left = tell();
+    assert_eq!((left.outstanding_messages, left.outstanding_bytes), (Some(0), Some(0)));
+    assert_eq!(left.oldest_outstanding_ms, Some(0));
     release(&mut source, last).await;
     let counts = world.until("acknowledged", |c| c.acked == 5).await;
     assert_eq!((counts.outstanding, counts.backlog), (0, 0));

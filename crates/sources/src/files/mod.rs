@@ -10,6 +10,7 @@
 //! - Positions of files are never forgotten: a file that comes back is known.
 
 mod ack;
+mod backlog;
 mod batch;
 mod catalog;
 mod chunk;

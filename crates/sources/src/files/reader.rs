@@ -3,12 +3,16 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_core::source::Notice;
-use millstream_core::{Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source};
+use millstream_core::{
+    Budget, Error, Fut, Next, PartitionId, Position, RecordBatch, Result, Source, TellFigures,
+};
 
 use crate::files::ack;
+use crate::files::backlog::Backlog;
 use crate::files::catalog::{Catalog, FileId, Phase};
 use crate::files::config::FilesConfig;
 use crate::files::discovery::Searches;
@@ -42,6 +46,7 @@ pub struct FileSource {
     pub(super) discovered: Option<Instant>,
     looked: Instant,
     reads: u64,
+    backlog: Arc<Backlog>,
 }
 
 impl FileSource {
@@ -64,6 +69,7 @@ impl FileSource {
             discovered: None,
             looked: Instant::now(),
             reads: 0,
+            backlog: Arc::default(),
         })
     }
 
@@ -91,7 +97,9 @@ impl FileSource {
             let place = FilePosition::decode(partition, position)?;
             self.catalog.restore(partition.clone(), place);
         }
-        self.discover()
+        self.discover()?;
+        self.tell_backlog();
+        Ok(())
     }
 
     async fn give(&mut self, budget: Budget) -> Result<Next> {
@@ -113,6 +121,11 @@ impl FileSource {
             tokio::time::sleep(self.config.poll_interval).await;
             waited = true;
         }
+    }
+
+    fn tell_backlog(&self) {
+        let queued = self.pending.iter().chain(&self.reading);
+        self.backlog.set(queued.map(|id| self.catalog[*id].unread()));
     }
 
     /// Looks for new files and new data, each when it is due, also while other files keep the reader busy.
@@ -261,7 +274,11 @@ impl Source for FileSource {
     }
 
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
-        Box::pin(self.give(budget))
+        Box::pin(async move {
+            let next = self.give(budget).await;
+            self.tell_backlog();
+            next
+        })
     }
 
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
@@ -274,5 +291,10 @@ impl Source for FileSource {
 
     fn notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
+    }
+
+    fn figures(&self) -> Option<TellFigures> {
+        let backlog = self.backlog.clone();
+        Some(Arc::new(move || backlog.figures()))
     }
 }

@@ -23,6 +23,23 @@ fn a_bounded_run_reads_every_file_and_ends() {
 }
 
 #[test]
+fn what_is_not_read_yet_is_told() {
+    let files: &[(&str, &[u8])] = &[("a.jsonl", b"12\n34\n"), ("b.jsonl", b"5\n")];
+    let mut world = World::new(|d| following(d, "*.jsonl"), files);
+    let tell = world.source.figures().unwrap();
+    let left = || (tell().unread_files, tell().unread_bytes);
+    assert_eq!(left(), (Some(2), Some(8)));
+    let one = Budget { records: 1, bytes: 1 };
+    assert!(matches!(block_on(world.source.next(one)).unwrap(), Next::Batch(_)));
+    assert_eq!(left(), (Some(2), Some(5)));
+    world.drain();
+    assert_eq!(left(), (Some(0), Some(0)));
+    world.append("b.jsonl", b"6\nhalf");
+    world.drain();
+    assert_eq!(left(), (Some(0), Some(0)), "half a line is nothing to read yet");
+}
+
+#[test]
 fn offsets_are_where_lines_start() {
     let mut world = World::new(|d| bounded(d, "a.jsonl"), &[("a.jsonl", b"ab\r\n\ncd\n")]);
     let offsets: Vec<_> = world.drain().iter().map(|got| got.offset).collect();
