@@ -38,11 +38,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client with `connections` connections. Nothing is sent yet.
+    /// A client with `connections` connections, which live on the current tokio runtime. Nothing is sent yet.
     ///
     /// # Errors
-    /// If the endpoint is no URL, or no credentials can be found or read.
+    /// If the endpoint is no URL, no credentials can be found or read, or there is no runtime.
     pub fn new(connection: &Connection, connections: usize) -> Result<Self> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::fatal("a Pub/Sub client needs a tokio runtime: please report this as a bug"));
+        }
         install_crypto();
         let endpoint = connection.endpoint.as_deref().unwrap_or(SERVICE);
         let endpoint =

@@ -63,6 +63,7 @@ impl Stage {
 
     /// Publishes so many events a second until the stage is dropped.
     pub(crate) fn play(&self, shop: Shop, rate: u64) -> Result<()> {
+        let _inside = self.runtime.enter();
         let pace = Pace::new(&self.endpoint(), shop, rate)?;
         self.runtime.spawn(async move {
             if let Err(error) = pace.run().await {

@@ -63,8 +63,8 @@ async fn a_service_that_is_not_there_is_no_silent_one() {
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 }
 
-#[test]
-fn credentials_files_are_refused_without_showing_them() {
+#[tokio::test]
+async fn credentials_files_are_refused_without_showing_them() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key.json");
     for (text, says) in [("hunter2", "is no JSON"), (r#"{"type":"hunter2"}"#, "of no known type")] {
