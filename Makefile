@@ -16,8 +16,10 @@ help:
 	@echo "make bench   measure speed and memory"
 	@echo "make fuzz    fuzz every decoder and the checkpoint's bytes, 60 s each"
 
+# DEMO='--seconds 60 --rate 10000', or DEMO= to run until Ctrl-C.
+DEMO ?= --seconds 20
 demo: duckdb
-	$(CARGO) run -q --release --locked -p millstream $(features) -- demo
+	$(CARGO) run -q --release --locked -p millstream $(features) -- demo $(DEMO)
 
 build: duckdb
 	$(CARGO) build --release --locked -p millstream $(features)
