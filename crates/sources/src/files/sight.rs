@@ -90,39 +90,43 @@ impl FileSource {
 
     fn sight(&mut self, sighting: Sighting, seen: &HashSet<Identity>) -> Result<()> {
         let identity = sighting.identity();
+        let mut others = Vec::new();
+        let mut same = None;
         for id in self.catalog.candidates(identity, &sighting.path) {
-            let holds = match self.holds(id, &sighting) {
-                Ok(holds) => holds,
-                Err(e) => {
-                    self.catalog[id].sighted = self.discoveries;
-                    return self.cannot_read(id, e);
+            match self.holds(id, &sighting) {
+                Ok(Holds::Yes) => {
+                    same = Some(id);
+                    break;
                 }
-            };
-            match holds {
-                Holds::Yes => {
-                    self.found_again(id, &sighting);
-                    return Ok(());
-                }
-                Holds::Unknown => {
+                Ok(Holds::No) => others.push(id),
+                Ok(Holds::Unknown) => {
                     self.catalog[id].sighted = self.discoveries;
                     self.discovered = None;
                     return Ok(());
                 }
-                // A file that is held open keeps its inode, also under another name.
-                Holds::No
-                    if self.catalog[id].is_open() || self.catalog.holder(&sighting.path) == Some(id) =>
-                {
-                    self.tell_truncated(id);
-                    let new = self.supersede(id, sighting.path.clone(), None);
-                    self.found_again(new, &sighting);
-                    return Ok(());
+                Err(e) => {
+                    self.catalog[id].sighted = self.discoveries;
+                    return self.cannot_read(id, e);
                 }
-                // Its inode was given to another file.
-                Holds::No if matches!(self.catalog[id].phase, Phase::Queued | Phase::Idle) => {
-                    self.forget_with_notice(id);
-                }
-                Holds::No => {}
             }
+        }
+        // Several files had this inode, one after the other: what the others read says nothing of the one that is there.
+        for id in others {
+            let is_this_file = self.catalog[id].is_open() || self.catalog.holder(&sighting.path) == Some(id);
+            if same.is_none() && is_this_file {
+                // A file that is held open keeps its inode, also under another name.
+                self.tell_truncated(id);
+                same = Some(self.supersede(id, sighting.path.clone(), None));
+            } else if !self.catalog[id].is_open()
+                && matches!(self.catalog[id].phase, Phase::Queued | Phase::Idle)
+            {
+                // Its inode was given to another file.
+                self.forget_with_notice(id);
+            }
+        }
+        if let Some(id) = same {
+            self.found_again(id, &sighting);
+            return Ok(());
         }
         self.sight_new(sighting, seen)
     }

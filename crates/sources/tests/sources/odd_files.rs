@@ -169,3 +169,22 @@ fn a_byte_order_mark_is_no_part_of_the_first_line() {
     let mut world = World::new(framed, &[("a.jsonl", b"\xef\xbb\xbf{\"value\":\"x\"}\n")]);
     assert_eq!(world.lines(), ["x"]);
 }
+
+/// A file got the inode of one that was deleted while the pipeline was down, and later its name too. The next start knew two files of
+/// that inode; it looked at the one that had the name before, took it for truncated, and read everything again.
+#[test]
+fn of_several_files_that_had_an_inode_the_one_that_is_there_goes_on() {
+    let mut world = World::new(|d| following(d, "*.jsonl"), &[("b.jsonl", b"old\n")]);
+    assert_eq!(world.lines(), ["old"]);
+    // Written over and renamed: what a new file with the old one's inode looks like.
+    fs::rename(world.path("b.jsonl"), world.path("c.jsonl")).unwrap();
+    fs::write(world.path("c.jsonl"), b"new line\n").unwrap();
+    world.restart();
+    assert_eq!(world.lines(), ["new line"]);
+    fs::rename(world.path("c.jsonl"), world.path("b.jsonl")).unwrap();
+    assert_eq!(world.lines(), [""; 0]);
+    world.restart();
+    assert_eq!(world.lines(), [""; 0]);
+    world.append("b.jsonl", b"more\n");
+    assert_eq!(world.lines(), ["more"]);
+}
