@@ -138,6 +138,7 @@ impl Plan {
     pub(crate) fn of(loaded: &Loaded) -> Result<Self, Problems> {
         let mut checker = Checker { loaded, base: base_of(&loaded.file), problems: Vec::new() };
         let plan = checker.plan();
+        checker.circles(&plan);
         checker.problems.sort_by_key(|problem| problem.place.start);
         if checker.problems.is_empty() { Ok(plan) } else { Err(loaded.problems(checker.problems)) }
     }

@@ -23,6 +23,9 @@ pub enum Next {
     Batch(RecordBatch),
     /// Nothing now; ask again later. The source has already waited a little (about its poll interval) for records.
     Idle,
+    /// Nothing now, and it cannot tell whether there is something: it is not connected, or records may still be leased to who had
+    /// them before. It has waited like for `Idle`.
+    Waiting,
     /// Nothing before something is released: the source has handed out all that it may have unacknowledged. The epoch ends
     /// early for it. The source has waited like for `Idle`.
     Held,

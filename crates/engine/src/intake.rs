@@ -45,9 +45,6 @@ impl Intake {
         let mut releases: Vec<Vec<(PartitionId, Position)>> = Vec::new();
         let mut last_record = Instant::now();
         loop {
-            for positions in releases.drain(..) {
-                source.release(&positions).await?;
-            }
             let taken = {
                 // Kept across orders: a source that waits longer than an epoch for its records must get to its answer.
                 let mut taking = pin!(take(source.as_mut(), &budget, &gauges));
@@ -78,22 +75,25 @@ impl Intake {
                     }
                 }
             };
+            // Before anything that needs the other stages: at the end of a run they may be gone, and the last release still counts.
+            for positions in releases.drain(..) {
+                source.release(&positions).await?;
+            }
+            if let Taken::Close { cancelled } = taken {
+                return Ok(source.close(cancelled).await?);
+            }
             for notice in source.notices() {
                 let notice = SinkNotice { code: notice.code, text: notice.text, count: 1 };
-                reports.send(Report::Notice(notice)).await.map_err(gone)?;
+                if reports.send(Report::Notice(notice)).await.is_err() {
+                    break;
+                }
             }
             let resting = source.resting();
             if !resting.is_empty() {
                 workers.hand(Work::Rest(resting)).await?;
             }
             match taken {
-                Taken::Nothing => {}
-                Taken::Close { cancelled } => {
-                    for positions in releases {
-                        source.release(&positions).await?;
-                    }
-                    return Ok(source.close(cancelled).await?);
-                }
+                Taken::Nothing | Taken::Close { .. } => {}
                 Taken::Next((Next::Batch(batch), permit)) => {
                     last_record = Instant::now();
                     gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
@@ -101,7 +101,10 @@ impl Intake {
                     let permit = fit(permit, &batch, &budget, budget_units).await;
                     workers.hand(Work::Batch(batch, Arc::new(permit))).await?;
                 }
+                // Neither says that there is nothing more.
+                Taken::Next((Next::Waiting, _)) => last_record = Instant::now(),
                 Taken::Next((Next::Held, _)) => {
+                    last_record = Instant::now();
                     if !std::mem::replace(&mut held, true) {
                         reports.send(Report::Held).await.map_err(gone)?;
                     }

@@ -23,6 +23,8 @@ const SCOPE: &str = "https://www.googleapis.com/auth/pubsub";
 const RESPONSE_BYTES_MAX: usize = 128 << 20;
 /// A failed acknowledgement names each id in its trailers.
 const TRAILERS_BYTES_MAX: u32 = 4 << 20;
+/// For the answer to a call.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// What may lie unread in a stream's, and in a connection's, HTTP/2 window.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -80,8 +82,16 @@ impl Client {
     }
 
     fn channel(&self) -> Channel {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.channel_of(self.turn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn channel_of(&self, turn: usize) -> Channel {
         self.channels[turn % self.channels.len()].clone()
+    }
+
+    /// For the `n`th stream, so that no connection has more streams than others.
+    pub(crate) fn stream_subscriber(&self, n: usize) -> SubscriberClient<Channel> {
+        SubscriberClient::new(self.channel_of(n)).max_decoding_message_size(RESPONSE_BYTES_MAX)
     }
 
     /// Pulls, acknowledges, manages subscriptions.
@@ -94,11 +104,24 @@ impl Client {
         PublisherClient::new(self.channel())
     }
 
-    /// A request with credentials and the resource that the service routes by.
+    /// The request of a call that answers once: with credentials, the resource that the service routes by, and a bound, as a server that
+    /// accepts and never answers must not stop a pipeline without a word.
     ///
     /// # Errors
     /// `UNAUTHENTICATED` if no token could be had, `UNAVAILABLE` if that may change.
     pub(crate) async fn request<T>(
+        &self,
+        message: T,
+        key: &str,
+        resource: &str,
+    ) -> Result<Request<T>, Status> {
+        let mut request = self.stream_request(message, key, resource).await?;
+        request.set_timeout(ANSWER_TIMEOUT);
+        Ok(request)
+    }
+
+    /// The same for a stream, which has no bound.
+    pub(crate) async fn stream_request<T>(
         &self,
         message: T,
         key: &str,

@@ -1,6 +1,6 @@
 //! What to pull from, and how.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct PubsubConfig {
     pub lease: Duration,
     /// A message that is not acknowledged after this long is given back.
     pub lease_max: Duration,
-    /// Take only what was published before this time, ms since 1970. The rest is left with the subscription.
+    /// Take only what was published before this time, ms since 1970. The rest is given back when the source closes.
     pub published_before_ms: Option<i64>,
     /// Make topics and subscriptions that do not exist.
     pub create: Option<Create>,
@@ -119,6 +119,12 @@ impl PubsubConfig {
             return Err(Error::fatal(
                 "the Pub/Sub source names no subscription: give `subscriptions` or `subscription_prefix`",
             ));
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = self.subscriptions.iter().find(|name| !names.insert(*name)) {
+            return Err(Error::fatal(format!(
+                "{twice} is named twice: each subscription is pulled from once"
+            )));
         }
         if !deadline.contains(&self.lease) {
             return Err(Error::fatal("a lease is 10 s to 10 min: Pub/Sub allows no other"));

@@ -1,7 +1,7 @@
 //! What the service says of single acknowledgement ids when a call fails in part: with exactly-once delivery, `ErrorInfo`
 //! metadata maps ids to `PERMANENT_FAILURE_…` or `TRANSIENT_FAILURE_…` (documentation of exactly-once delivery).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use prost::Message;
 use prost_types::Any;
@@ -25,27 +25,25 @@ struct ErrorInfo {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Confirmation {
     /// May succeed later.
-    pub(crate) temporary: Vec<String>,
+    pub(crate) temporary: HashSet<String>,
     /// Will not: the lease is over, or another delivery has a newer id.
-    pub(crate) permanent: Vec<String>,
+    pub(crate) permanent: HashSet<String>,
 }
 
 /// What the failed call says of single ids; `None` if it says nothing of any.
 pub(crate) fn confirmation(status: &Status) -> Option<Confirmation> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
     let infos = details.iter().filter(|any| any.type_url.ends_with("google.rpc.ErrorInfo"));
-    let mut failed = Confirmation { temporary: Vec::new(), permanent: Vec::new() };
+    let mut failed = Confirmation { temporary: HashSet::new(), permanent: HashSet::new() };
     for info in infos.filter_map(|any| ErrorInfo::decode(&*any.value).ok()) {
         for (id, failure) in info.metadata {
             if failure.starts_with("PERMANENT_FAILURE_") {
-                failed.permanent.push(id);
+                failed.permanent.insert(id);
             } else if failure.starts_with("TRANSIENT_FAILURE_") {
-                failed.temporary.push(id);
+                failed.temporary.insert(id);
             }
         }
     }
-    failed.temporary.sort_unstable();
-    failed.permanent.sort_unstable();
     let says_nothing = failed.temporary.is_empty() && failed.permanent.is_empty();
     (!says_nothing).then_some(failed)
 }
@@ -68,7 +66,7 @@ mod tests {
         let details = RpcStatus { details: vec![any] }.encode_to_vec();
         let status = Status::with_details(Code::FailedPrecondition, "", details.into());
         let failed = confirmation(&status).unwrap();
-        assert_eq!((failed.temporary, failed.permanent), (vec!["b".to_owned()], vec!["a".to_owned()]));
+        assert_eq!((failed.temporary, failed.permanent), (["b".to_owned()].into(), ["a".to_owned()].into()));
         assert_eq!(confirmation(&Status::unavailable("")), None);
     }
 }

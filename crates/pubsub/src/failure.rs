@@ -23,7 +23,7 @@ pub(crate) const VIEWER: &str = "roles/pubsub.viewer";
 /// The least role for making resources.
 pub(crate) const EDITOR: &str = "roles/pubsub.editor";
 
-/// Whether the same call may succeed later, by the codes that Google's own clients retry; see also `permanent`.
+/// Whether the same call may succeed later, by the codes that Google's own clients retry.
 pub(crate) fn is_retryable(code: Code) -> bool {
     matches!(
         code,
@@ -55,7 +55,9 @@ impl Call<'_> {
             ),
             code => format!("cannot {what} {resource}: {}", code_name(code)),
         };
-        let text = match shown(status.message()) {
+        // What is wrong with a message may quote it, and a key is a row's value.
+        let words = if status.code() == Code::InvalidArgument { "" } else { status.message() };
+        let text = match shown(words) {
             "" => text,
             message => format!("{text} (Pub/Sub says: {message})"),
         };

@@ -18,8 +18,9 @@ use std::collections::HashMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
+use millstream_core::bytes::fnv1a;
 use millstream_core::record::{Range, Slot};
-use millstream_core::{CommitToken, DeadLetter, DeadLetters, Fut, Result};
+use millstream_core::{Cause, CommitToken, DeadLetter, DeadLetters, Fut, Result, Stage};
 use prost::Message;
 
 use crate::admin;
@@ -35,6 +36,15 @@ const KEY: &str = "millstream-key";
 const KEY_BASE64: &str = "millstream-key-base64";
 const EMPTY: &str = "millstream-empty";
 const ATTEMPT: &str = "millstream-attempt";
+const STAGE: &str = "millstream-stage";
+const CODE: &str = "millstream-code";
+/// The cause of a letter that a replay cannot help.
+const NOT_REPLAYABLE: &str = "write_stage_not_replayable";
+const PARTITION: &str = "millstream-partition";
+const OFFSET: &str = "millstream-offset";
+const TOPIC: &str = "millstream-topic";
+const MESSAGE_ID: &str = "millstream-message-id";
+const PUBLISH_TIME: &str = "millstream-publish-time-ms";
 
 /// A topic for dead letters.
 pub struct LetterTopic {
@@ -83,23 +93,23 @@ fn message(letter: &DeadLetter) -> Option<pb::PubsubMessage> {
         }
     }
     let mut fact = |name: &str, value: &str| attributes.insert(name.to_owned(), cut(value).to_owned());
-    fact("millstream-stage", letter.stage.name());
-    fact("millstream-code", letter.cause.code);
+    fact(STAGE, letter.stage.name());
+    fact(CODE, letter.cause.code);
     fact("millstream-cause", &letter.cause.text);
-    fact("millstream-partition", &letter.partition);
-    fact("millstream-offset", &letter.offset.to_string());
+    fact(PARTITION, &letter.partition);
+    fact(OFFSET, &letter.offset.to_string());
     fact(ATTEMPT, &letter.attempt.to_string());
     if let Some(table) = &letter.table {
         fact("millstream-table", table);
     }
     if let Some(topic) = &letter.topic {
-        fact("millstream-topic", &String::from_utf8_lossy(topic));
+        fact(TOPIC, &String::from_utf8_lossy(topic));
     }
     if let Some(id) = &letter.message_id {
-        fact("millstream-message-id", &String::from_utf8_lossy(id));
+        fact(MESSAGE_ID, &String::from_utf8_lossy(id));
     }
     if let Some(ms) = letter.publish_ts_ms {
-        fact("millstream-publish-time-ms", &ms.to_string());
+        fact(PUBLISH_TIME, &ms.to_string());
     }
     if letter.value.is_none() {
         fact(EMPTY, "true");
@@ -125,8 +135,10 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(ATTRIBUTE_VALUE_BYTES_MAX)]
 }
 
-/// Makes the records of letters from the messages of a subscription to their topic: key, headers and attempts are theirs again.
-/// A message that Pub/Sub itself put there stays as it is, but for the attributes that Pub/Sub added.
+/// Makes the records of letters from the messages of a subscription to their topic: key, headers, topic, message id, publish time and
+/// attempts are theirs again. A letter that was published twice has one offset, so that even rows without a key come once. Letters of
+/// the write stage become letters again: their events are in state, and would be dropped as duplicates. A message that Pub/Sub itself
+/// put there stays as it is, but for the attributes that Pub/Sub added.
 pub fn restore(slots: &mut [Slot], buffer: &mut Vec<u8>) {
     for slot in slots {
         restore_slot(slot, buffer);
@@ -135,23 +147,38 @@ pub fn restore(slots: &mut [Slot], buffer: &mut Vec<u8>) {
 
 fn restore_slot(slot: &mut Slot, buffer: &mut Vec<u8>) {
     let bytes = |range: Range| range.start as usize..(range.start + range.len) as usize;
+    // Its own topic is that of letters, which tells no table.
+    slot.topic = None;
     let mut own = Vec::new();
+    let mut place = Vec::new();
     for (name, value) in std::mem::take(&mut slot.headers) {
-        let text = &buffer[bytes(name)];
-        if text == KEY.as_bytes() {
-            slot.key = Some(value);
-        } else if text == KEY_BASE64.as_bytes() {
-            if let Ok(key) = STANDARD.decode(&buffer[bytes(value)]) {
-                let start = buffer.len() as u32;
-                buffer.extend_from_slice(&key);
-                slot.key = Some(Range { start, len: key.len() as u32 });
+        let name_text = String::from_utf8_lossy(&buffer[bytes(name)]).into_owned();
+        let text = || std::str::from_utf8(&buffer[bytes(value)]).unwrap_or_default();
+        match &*name_text {
+            KEY => slot.key = Some(value),
+            KEY_BASE64 => {
+                if let Ok(key) = STANDARD.decode(text()) {
+                    let start = buffer.len() as u32;
+                    buffer.extend_from_slice(&key);
+                    slot.key = Some(Range { start, len: key.len() as u32 });
+                }
             }
-        } else if text == ATTEMPT.as_bytes() {
-            let attempt = std::str::from_utf8(&buffer[bytes(value)]).ok().and_then(|text| text.parse().ok());
-            slot.failures = attempt.unwrap_or(1);
-        } else if !text.starts_with(PREFIX.as_bytes()) && !text.starts_with(b"CloudPubSubDeadLetter") {
-            own.push((name, value));
+            ATTEMPT => slot.failures = text().parse().unwrap_or(1),
+            TOPIC => slot.topic = Some(value),
+            MESSAGE_ID => slot.message_id = Some(value),
+            PUBLISH_TIME => slot.publish_ts_ms = text().parse().ok().or(slot.publish_ts_ms),
+            // Or of a replay of one, which has the stage of its refusal.
+            STAGE | CODE if text() == Stage::Write.name() || text() == NOT_REPLAYABLE => {
+                let text = "the sink refused this row before, and its event is known to the keyed state: a replay would drop it";
+                slot.broken = Some(Cause::new(NOT_REPLAYABLE, text));
+            }
+            PARTITION | OFFSET => place.extend_from_slice(&buffer[bytes(value)]),
+            name if name.starts_with(PREFIX) || name.starts_with("CloudPubSubDeadLetter") => {}
+            _ => own.push((name, value)),
         }
+    }
+    if !place.is_empty() {
+        slot.offset = fnv1a(&place);
     }
     slot.headers = own;
 }
@@ -193,7 +220,6 @@ mod tests {
     use super::*;
     use crate::source::record_of;
     use millstream_core::record::Body;
-    use millstream_core::{Cause, Stage};
 
     fn letter(key: &[u8], value: Option<&[u8]>) -> DeadLetter {
         DeadLetter {
@@ -223,8 +249,36 @@ mod tests {
             assert_eq!(record.key(), Some(key));
             assert_eq!(record.body(), value.map_or(Body::Tombstone, Body::Value));
             assert_eq!(record.headers().map(|h| h.name).collect::<Vec<_>>(), [b"h"]);
+            assert_eq!(record.topic(), None, "that of letters tells no table");
+            assert_eq!((record.message_id(), record.publish_ts_ms()), (Some(&b"7"[..]), Some(5)));
             assert_eq!(batch.slots[0].failures, 2);
+            let offset = batch.slots[0].offset;
+            let mut again = record_of(&pb::PubsubMessage { message_id: "another".into(), ..message });
+            restore(&mut again.slots, &mut again.buffer);
+            assert_eq!(again.slots[0].offset, offset, "a letter that was published twice is one");
         }
+    }
+
+    /// A replay of the topic took refused rows too: they were dropped as duplicates, and acknowledged, and were gone.
+    #[test]
+    fn a_letter_of_the_write_stage_stays_a_letter() {
+        let refused = DeadLetter {
+            stage: Stage::Write,
+            topic: Some(b"db.public.t".to_vec()),
+            ..letter(b"k", Some(b"v"))
+        };
+        let mut batch = record_of(&message(&refused).unwrap());
+        restore(&mut batch.slots, &mut batch.buffer);
+        let record = batch.records().next().unwrap();
+        assert!(
+            matches!(record.body(), Body::Broken(b"v", cause) if cause.code == "write_stage_not_replayable")
+        );
+        assert_eq!(record.topic(), Some(&b"db.public.t"[..]));
+        // The letter that comes of it is refused where records are read, and must stay one in the next replay too.
+        let again = DeadLetter { cause: Cause::new(NOT_REPLAYABLE, ""), ..letter(b"k", Some(b"v")) };
+        let mut batch = record_of(&message(&again).unwrap());
+        restore(&mut batch.slots, &mut batch.buffer);
+        assert!(batch.slots[0].broken.is_some());
     }
 
     #[test]

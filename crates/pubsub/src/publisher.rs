@@ -135,6 +135,10 @@ fn done(ended: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()>
     match ended {
         None => Ok(()),
         Some(Ok(sent)) => sent,
+        // The runtime ends, and whoever waits with it.
+        Some(Err(ended)) if ended.is_cancelled() => {
+            Err(Error::transient("publishing was cut short: the run ended"))
+        }
         Some(Err(panic)) => {
             Err(Error::fatal("publishing panicked: please report this as a bug").with_source(panic))
         }

@@ -95,7 +95,7 @@ impl Sample {
             let budget = Budget { records: records - sample.records as usize, bytes: BATCH_BYTES_MAX };
             let batch = match source.next(budget).await? {
                 Next::Batch(batch) => batch,
-                Next::Idle | Next::Held => break,
+                Next::Idle | Next::Held | Next::Waiting => break,
                 Next::End => {
                     sample.complete = true;
                     break;

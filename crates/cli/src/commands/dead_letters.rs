@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use millstream_core::Stage;
+use millstream_core::Store;
 use millstream_engine::{Clock, SystemClock};
+use millstream_state::LocalStore;
 use serde_json::{Value, json};
 
 use super::{Failure, plan, run};
@@ -71,7 +73,8 @@ fn list(on: &OnConfig) -> Result<(), Failure> {
         return Ok(());
     }
     if groups.is_empty() {
-        print(&format!("no dead letters in {}\n", plan.dead_letters.display()));
+        let topic = plan.letter_topic.as_ref().map(|topic| format!("; letters go to {}", topic.topic));
+        print(&format!("no dead letters in {}{}\n", plan.dead_letters.display(), topic.unwrap_or_default()));
         return Ok(());
     }
     let mut table = Table::new(["letters", "replayed", "stage", "cause", "table", "from", "example"]);
@@ -126,17 +129,17 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
         );
     }
     let topic_before_ms = topic_before_ms(&plan, arguments);
-    if ids.is_empty() && topic_before_ms.is_none() {
-        finish(arguments, &plan, 0, None);
+    let asked = Asked { letters: ids.len() as u64, topic: topic_before_ms.is_some() };
+    if asked.is_nothing() {
+        finish(arguments, &plan, &asked, None);
         return Ok(());
     }
     let request = Request::Replay { letters: ids.iter().map(ToString::to_string).collect(), topic_before_ms };
     if control::ask(&plan.checkpoint.directory, &request)?.is_some() {
-        finish(arguments, &plan, ids.len() as u64, None);
+        finish(arguments, &plan, &asked, None);
         return Ok(());
     }
-    let asked = ids.len() as u64;
-    let before = letters(&plan.dead_letters)?.count();
+    let before = dead_so_far(&plan)?;
     let desk = Arc::new(Desk::new(&plan.dead_letters));
     desk.ask(ids);
     if let Some(before_ms) = topic_before_ms {
@@ -144,9 +147,32 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
     }
     let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
     let ended = run::drive(&plan, world, desk, run::Until::default())?;
-    let failed = letters(&plan.dead_letters)?.count().saturating_sub(before) as u64;
-    finish(arguments, &plan, asked, Some((&ended, failed)));
+    let dead: u64 = ended.summary.status.counters.dead.values().sum();
+    finish(arguments, &plan, &asked, Some((&ended, dead.saturating_sub(before))));
     ended.verdict()
+}
+
+/// What a replay was asked for: letters of the folder, and whether all of the topic's.
+struct Asked {
+    letters: u64,
+    topic: bool,
+}
+
+impl Asked {
+    fn is_nothing(&self) -> bool {
+        self.letters == 0 && !self.topic
+    }
+}
+
+/// Records that were dead up to the last checkpoint.
+fn dead_so_far(plan: &Plan) -> Result<u64, Failure> {
+    let directory = &plan.checkpoint.directory;
+    if !LocalStore::exists(directory) {
+        return Ok(0);
+    }
+    let mut store = LocalStore::open(directory, millstream_state::Options::default())?;
+    let last = run::runtime(plan)?.block_on(store.latest())?;
+    Ok(last.map_or(0, |last| last.counters.dead.values().sum()))
 }
 
 /// Of the topic's letters, those until now are taken, all of them: messages cannot be chosen.
@@ -170,22 +196,34 @@ fn topic_before_ms(plan: &Plan, arguments: &Replay) -> Option<i64> {
     i64::try_from(SystemClock.now().as_millis()).ok()
 }
 
-fn finish(arguments: &Replay, plan: &Plan, asked: u64, ended: Option<(&run::Ended, u64)>) {
+fn finish(arguments: &Replay, plan: &Plan, asked: &Asked, ended: Option<(&run::Ended, u64)>) {
+    // What a running pipeline does of it is seen in its status.
+    let replayed = match ended {
+        Some((ended, _)) => Some(ended.summary.status.records_in),
+        None => asked.is_nothing().then_some(0),
+    };
     if arguments.on.json {
         let summary = ended.map(|(ended, _)| report::summary_json(&plan.pipeline, &ended.summary));
         print_json(&json!({
-            "replayed": asked,
+            "asked": asked.letters,
+            "asked_topic": asked.topic,
+            "replayed": replayed,
             "failed_again": ended.map(|(_, failed)| failed),
-            "by_running_pipeline": asked > 0 && ended.is_none(),
+            "by_running_pipeline": !asked.is_nothing() && ended.is_none(),
             "summary": summary,
         }));
         return;
     }
     match ended {
-        None if asked == 0 => print("there is nothing to replay\n"),
-        None => print(&format!("the running pipeline was asked to replay {}\n", plural(asked, "letter"))),
+        None if asked.is_nothing() => print("there is nothing to replay\n"),
+        None => {
+            let topic = if asked.topic { ", and those of the topic" } else { "" };
+            let letters = plural(asked.letters, "letter");
+            print(&format!("the running pipeline was asked to replay {letters}{topic}\n"));
+        }
         Some((ended, failed)) => {
-            print(&format!("replayed {}; {} failed again\n\n", plural(asked, "letter"), count(failed)));
+            let replayed = plural(replayed.unwrap_or_default(), "letter");
+            print(&format!("replayed {replayed}; {} failed again\n\n", count(failed)));
             print(&report::summary_text(&plan.pipeline, &ended.summary));
         }
     }

@@ -28,6 +28,8 @@ use millstream_duckdb::quote;
 const EVENTS: &str = "bench.plain.jsonl.gz";
 const ORDERS_SCHEMA: &str = include_str!("../../../../examples/orders.schema.json");
 const CUSTOMERS_SCHEMA: &str = include_str!("../../../../examples/customers.schema.json");
+/// The first line of a demo's config, by which its folder is known.
+const WRITTEN_BY: &str = "# Written by `millstream demo`.";
 const REST_OF_CONFIG: &str = "\
 tables:
   public.orders: { schema: orders.schema.json }
@@ -99,7 +101,9 @@ impl Folder {
         let folder =
             Self { path: arguments.directory.clone(), config: arguments.directory.join("demo.yaml") };
         let is_used = fs::read_dir(&folder.path).is_ok_and(|mut entries| entries.next().is_some());
-        if is_used && !folder.config.exists() {
+        // By what is in the file: someone's own config may have that name.
+        let is_ours = fs::read_to_string(&folder.config).is_ok_and(|text| text.starts_with(WRITTEN_BY));
+        if is_used && !is_ours {
             let message = format!(
                 "{} is not empty and no demo made it; choose another --directory",
                 folder.path.display()
@@ -120,7 +124,7 @@ impl Folder {
 
     fn config(&self, interval: &Duration, source: &str) -> Result<(), Failure> {
         let text = format!(
-            "# Written by `millstream demo`.\npipeline: demo\n{source}\ncheckpoint: {{ interval: {}ms, directory: state }}\n{REST_OF_CONFIG}",
+            "{WRITTEN_BY}\npipeline: demo\n{source}\ncheckpoint: {{ interval: {}ms, directory: state }}\n{REST_OF_CONFIG}",
             interval.as_millis()
         );
         fs::write(&self.config, text).map_err(|e| self.failed(e))
@@ -187,16 +191,7 @@ fn show(plan: &Plan, config: &Path, ended: &run::Ended, out: &mut String) -> Res
     }
     let Some((_, duckdb)) = plan.duckdb_sinks().next() else { return Ok(()) };
     tables(&duckdb.path, out)?;
-    let _ = writeln!(out, "the newest five of orders_latest\n");
-    let sample = "SELECT order_id, customer_id, order_date, status, total_amount, shipping_address FROM orders_latest \
-                  ORDER BY order_id DESC LIMIT 5";
-    let answer = query(&duckdb.path, sample, true)?;
-    let mut table = Table::new(answer.columns.iter().map(String::as_str));
-    for row in answer.rows {
-        table.row(row.into_iter().map(|cell| cell.unwrap_or_else(|| "NULL".to_owned())));
-    }
-    out.push_str(&table.render(2));
-    out.push('\n');
+    newest(&duckdb.path, out);
     decided(ended, out);
     let database = duckdb.path.display();
     let folder = config.display();
@@ -208,6 +203,21 @@ fn show(plan: &Plan, config: &Path, ended: &run::Ended, out: &mut String) -> Res
     let _ = writeln!(out, "why is it so    millstream explain {folder} public.orders 1");
     let _ = writeln!(out, "what failed     millstream dead-letters list {folder}");
     Ok(())
+}
+
+/// The newest rows of a view, once there are any.
+fn newest(file: &Path, out: &mut String) {
+    let sample = "SELECT order_id, customer_id, order_date, status, total_amount, shipping_address FROM orders_latest \
+                  ORDER BY order_id DESC LIMIT 5";
+    // Without an order there is no view yet.
+    let Ok(answer) = query(file, sample, true) else { return };
+    let _ = writeln!(out, "the newest five of orders_latest\n");
+    let mut table = Table::new(answer.columns.iter().map(String::as_str));
+    for row in answer.rows {
+        table.row(row.into_iter().map(|cell| cell.unwrap_or_else(|| "NULL".to_owned())));
+    }
+    out.push_str(&table.render(2));
+    out.push('\n');
 }
 
 /// Tables and views with their row counts.

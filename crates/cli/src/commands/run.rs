@@ -28,6 +28,8 @@ use crate::world::{PlanWorld, StateShelf, settings};
 /// Runs the pipeline to its end and shows what came of it.
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let plan = Arc::new(plan(&arguments.on.config)?);
+    // Before anything is restored or sought under a running pipeline.
+    refuse_second(&plan)?;
     if let Some(savepoint) = &arguments.from {
         let directory = &plan.checkpoint.directory;
         LocalStore::restore(directory, savepoint, millstream_state::Options::default())?;
@@ -46,6 +48,16 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         print(&report::summary_text(&plan.pipeline, &ended.summary));
     }
     ended.verdict()
+}
+
+/// A pipeline runs once at a time.
+fn refuse_second(plan: &Plan) -> Result<(), Failure> {
+    if control::ask(&plan.checkpoint.directory, &Request::Status)?.is_some() {
+        let message =
+            format!("{} runs already: `millstream status`, `drain` and `cancel` reach it", plan.pipeline);
+        return Err(Failure::Failed(message));
+    }
+    Ok(())
 }
 
 /// Puts every subscription of the plan to a time or a snapshot. What is delivered again is recognised by state.
@@ -136,11 +148,7 @@ pub(crate) fn drive(
     desk: Arc<Desk>,
     until: Until,
 ) -> Result<Ended, Failure> {
-    if control::ask(&plan.checkpoint.directory, &Request::Status)?.is_some() {
-        let message =
-            format!("{} runs already: `millstream status`, `drain` and `cancel` reach it", plan.pipeline);
-        return Err(Failure::Failed(message));
-    }
+    refuse_second(plan)?;
     let runtime = runtime(plan)?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;

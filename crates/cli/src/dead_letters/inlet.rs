@@ -55,9 +55,17 @@ impl Desk {
         *self.topic_asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(before_ms);
     }
 
-    /// What was asked of the topic; once.
-    fn take_topic(&self) -> Option<i64> {
-        self.topic_asked.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// What is asked of the topic. It stays until it is done, so that an attempt that fails does not forget it.
+    fn topic_asked(&self) -> Option<i64> {
+        *self.topic_asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was asked of the topic is done, unless more was asked meanwhile.
+    fn topic_done(&self, before_ms: i64) {
+        let mut asked = self.topic_asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *asked == Some(before_ms) {
+            *asked = None;
+        }
     }
 
     /// How many letters were asked for and are not durably replayed yet.
@@ -131,34 +139,65 @@ impl Inlet {
         }
     }
 
-    /// Opens the topic's subscription if its letters were asked for.
-    async fn open_topic(&mut self) -> Result<()> {
-        if let (None, Some(make)) = (&self.topic, &self.topic_source)
-            && let Some(before_ms) = self.desk.take_topic()
-        {
-            self.topic = Some(TopicLetters::open(make(before_ms)?).await?);
+    /// Opens the topic's subscription when its letters are asked for, and lets it go when they were all taken and are durable.
+    async fn tend_topic(&mut self) -> Result<()> {
+        if let Some(topic) = self.topic.take_if(|topic| topic.is_through() && topic.is_settled()) {
+            self.desk.topic_done(topic.before_ms);
+            self.resting.push(PartitionId::new(topic::PARTITION));
+            topic.close(false).await?;
         }
+        let (None, Some(make), Some(before_ms)) = (&self.topic, &self.topic_source, self.desk.topic_asked())
+        else {
+            return Ok(());
+        };
+        let opened = match make(before_ms) {
+            Ok(source) => TopicLetters::open(source, before_ms).await,
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(topic) => self.topic = Some(topic),
+            Err(error) => self.topic_failed(before_ms, error)?,
+        }
+        Ok(())
+    }
+
+    /// A subscription to letters that cannot be read ends no pipeline that has more to read.
+    fn topic_failed(&mut self, before_ms: i64, error: Error) -> Result<()> {
+        self.topic = None;
+        self.desk.topic_done(before_ms);
+        if self.inner.is_none() {
+            return Err(error);
+        }
+        let text = format!("the topic's dead letters are not replayed: {error}");
+        self.notices.push(Notice { code: "dead_letter_topic_failed", text });
         Ok(())
     }
 
     /// The next records of the inner source, or letters of the topic.
     async fn next_of_both(&mut self, budget: Budget) -> Result<Next> {
-        let topic = self.topic.as_mut().filter(|topic| !topic.is_through());
-        match (&mut self.inner, topic) {
-            (Some(inner), None) => inner.next(budget).await,
-            (None, None) => Ok(Next::End),
-            (None, Some(topic)) => Ok(topic.next(budget).await?.map_or(Next::Idle, Next::Batch)),
-            (Some(inner), Some(topic)) => tokio::select! {
-                letters = topic.next(budget) => match letters? {
-                    Some(batch) => Ok(Next::Batch(batch)),
-                    // The inner source waits about as long, and says better how it stands.
-                    None => inner.next(budget).await,
-                },
+        let Some(topic) = self.topic.as_mut() else {
+            return match &mut self.inner {
+                Some(inner) => inner.next(budget).await,
+                None => Ok(Next::End),
+            };
+        };
+        let before_ms = topic.before_ms;
+        let letters = match &mut self.inner {
+            // What it waits for is that its letters are durable.
+            None if topic.is_through() => return Ok(Next::Held),
+            None => topic.next(budget).await,
+            Some(inner) => tokio::select! {
+                letters = topic.next(budget) => letters,
                 next = inner.next(budget) => match next? {
-                    Next::End => Ok(topic.next(budget).await?.map_or(Next::Idle, Next::Batch)),
-                    other => Ok(other),
+                    Next::End => topic.next(budget).await,
+                    other => return Ok(other),
                 },
             },
+        };
+        match letters {
+            Ok(Some(batch)) => Ok(Next::Batch(batch)),
+            Ok(None) => Ok(Next::Waiting),
+            Err(error) => self.topic_failed(before_ms, error).map(|()| Next::Waiting),
         }
     }
 
@@ -297,7 +336,7 @@ impl Source for Inlet {
                 return Ok(Next::Batch(batch));
             }
             self.resting.extend(std::mem::take(&mut self.giving));
-            self.open_topic().await?;
+            self.tend_topic().await?;
             self.next_of_both(budget).await
         })
     }
@@ -308,11 +347,8 @@ impl Source for Inlet {
             self.durable.extend(replayed);
             self.desk.settle(&self.durable)?;
             let of_topic = positions.iter().find(|(partition, _)| &*partition.0 == topic::PARTITION);
-            if let (Some(topic), Some((_, position))) = (&mut self.topic, of_topic)
-                && topic.release(position).await?
-                && let Some(topic) = self.topic.take()
-            {
-                topic.close(false).await?;
+            if let (Some(topic), Some((_, position))) = (&mut self.topic, of_topic) {
+                topic.release(position).await?;
             }
             match &mut self.inner {
                 Some(inner) => inner.release(&others).await,
@@ -343,6 +379,7 @@ impl Source for Inlet {
 
     fn notices(&mut self) -> Vec<Notice> {
         let mut notices = std::mem::take(&mut self.notices);
+        notices.extend(self.topic.iter_mut().flat_map(TopicLetters::notices));
         if let Some(inner) = &mut self.inner {
             notices.extend(inner.notices());
         }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use millstream_core::source::Notice;
 use millstream_core::{Budget, Next, PartitionId, Position, RecordBatch, Result, Source};
 use millstream_pubsub::letters;
 
@@ -16,22 +17,30 @@ const QUIET: Duration = Duration::from_secs(5);
 /// An open subscription to the topic.
 pub(super) struct TopicLetters {
     source: Box<dyn Source>,
+    /// Letters that were published before this time are asked for, ms since 1970.
+    pub(super) before_ms: i64,
     last_seen: Instant,
-    is_through: bool,
     /// The subscription's own name, and the last position that it gave.
     given: Option<(PartitionId, Position)>,
+    /// Everything that it gave is durable.
+    is_settled: bool,
 }
 
 impl TopicLetters {
     /// Opens the subscription behind `source`.
-    pub(super) async fn open(mut source: Box<dyn Source>) -> Result<Self> {
+    pub(super) async fn open(mut source: Box<dyn Source>, before_ms: i64) -> Result<Self> {
         source.open(&[]).await?;
-        Ok(Self { source, last_seen: Instant::now(), is_through: false, given: None })
+        Ok(Self { source, before_ms, last_seen: Instant::now(), given: None, is_settled: true })
     }
 
-    /// Whether there are no more letters.
+    /// Whether there seem to be no more letters. By the clock alone: beside a busy source a silent poll never comes to its end.
     pub(super) fn is_through(&self) -> bool {
-        self.is_through
+        self.last_seen.elapsed() > QUIET
+    }
+
+    /// Whether it can be let go: what it gave is durable.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// The next letters, as the records that they were; `None` if there are none now.
@@ -40,24 +49,32 @@ impl TopicLetters {
             Next::Batch(mut batch) => {
                 self.last_seen = Instant::now();
                 self.given = Some((batch.partition, batch.position.clone()));
+                self.is_settled = false;
                 letters::restore(&mut batch.slots, &mut batch.buffer);
                 batch.partition = PartitionId::new(PARTITION);
                 Ok(Some(batch))
             }
-            // What it waits for is a checkpoint, which comes.
-            Next::Held => Ok(None),
-            Next::Idle | Next::End => {
-                self.is_through = self.last_seen.elapsed() > QUIET;
+            // Neither says that there are no more.
+            Next::Held | Next::Waiting => {
+                self.last_seen = Instant::now();
                 Ok(None)
             }
+            Next::Idle | Next::End => Ok(None),
         }
     }
 
-    /// Letters up to `position` are durable. Answers whether the subscription can be let go.
-    pub(super) async fn release(&mut self, position: &Position) -> Result<bool> {
-        let Some((partition, last)) = &self.given else { return Ok(self.is_through) };
-        self.source.release(&[(partition.clone(), position.clone())]).await?;
-        Ok(self.is_through && position == last)
+    /// Letters up to `position` are durable.
+    pub(super) async fn release(&mut self, position: &Position) -> Result<()> {
+        if let Some((partition, last)) = &self.given {
+            self.is_settled |= position == last;
+            self.source.release(&[(partition.clone(), position.clone())]).await?;
+        }
+        Ok(())
+    }
+
+    /// What happened to it since the last call.
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        self.source.notices()
     }
 
     /// Waits for the acknowledgements.

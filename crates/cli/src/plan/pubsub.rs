@@ -13,6 +13,9 @@ use crate::config::{self, OneOrMany, Step};
 /// More subscriptions than this have one stream each by default.
 const SUBSCRIPTIONS_WITH_TWO_STREAMS: usize = 16;
 
+/// Of one extension.
+const LEASE_MAX: Duration = Duration::from_secs(30);
+
 /// A topic of dead letters, and a subscription from which they are replayed.
 #[derive(Debug, Clone)]
 pub(crate) struct LetterTopicPlan {
@@ -28,6 +31,12 @@ impl Checker<'_> {
         let project = given.project.as_deref();
         let ids = given.subscriptions.as_ref().map(|OneOrMany(ids)| &**ids).unwrap_or_default();
         let subscriptions = self.names(&at("subscriptions"), ids, |id| SubscriptionName::parse(id, project));
+        if let Some((at_index, twice)) =
+            subscriptions.iter().enumerate().find(|(i, name)| subscriptions[..*i].contains(name))
+        {
+            let place = [Step::from("source"), Step::from("subscriptions"), Step::from(at_index)];
+            self.problem(&place, format!("{twice} is named twice"), "each subscription is pulled from once");
+        }
         if ids.is_empty() && given.subscription_prefix.is_none() {
             self.problem(
                 &["source".into()],
@@ -63,6 +72,11 @@ impl Checker<'_> {
             self.problem(&at("max_outstanding_bytes"), "at least one byte must be allowed", "");
         }
         plan.lease = self.deadline(&at("lease"), given.lease, plan.lease);
+        if plan.lease > LEASE_MAX {
+            let help =
+                "it is extended as long as needed; what a crashed run held comes again only when it is over";
+            self.problem(&at("lease"), "a lease is at most 30s at a time", help);
+        }
         plan.lease_max = self.positive(&at("max_lease"), given.max_lease, plan.lease_max);
         if plan.lease_max < plan.lease {
             self.problem(&at("max_lease"), "`max_lease` is shorter than `lease`", "");
@@ -174,6 +188,35 @@ impl Checker<'_> {
         Connection {
             endpoint: endpoint.clone().or_else(|| self.loaded.pubsub_emulator.clone()),
             credentials: credentials.as_ref().map(|file| self.base.join(file)),
+        }
+    }
+
+    /// A pipeline that publishes into a topic that it reads from never ends.
+    pub(super) fn circles(&mut self, plan: &super::Plan) {
+        let super::SourcePlan::Pubsub(source) = &plan.source else { return };
+        let config::SourceConfig::Pubsub(given) = &self.loaded.config.source else { return };
+        if given.topics.is_none() && !given.create {
+            // Topics are only guessed then.
+            return;
+        }
+        let reads = |topic: &TopicName| source.topics.values().any(|of| of == topic);
+        let message = |topic: &TopicName| {
+            format!("the source reads from {topic}: each message would make another, without end")
+        };
+        if let Some(letters) = plan.letter_topic.as_ref().filter(|letters| reads(&letters.topic)) {
+            self.problem(
+                &["dead_letters".into(), "topic".into()],
+                message(&letters.topic),
+                "choose another topic",
+            );
+        }
+        for (index, sink) in plan.sinks.iter().enumerate() {
+            if let super::SinkKind::Pubsub(sink) = &sink.kind
+                && reads(&sink.topic)
+            {
+                let place = [Step::from("sinks"), Step::from(index), Step::from("topic")];
+                self.problem(&place, message(&sink.topic), "choose another topic");
+            }
         }
     }
 

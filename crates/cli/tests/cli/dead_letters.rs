@@ -98,3 +98,47 @@ fn a_running_pipeline_replays_when_it_is_asked() {
     place.run(&["drain", "p.yaml"]).ok();
     running.end().ok();
 }
+
+/// Letters of a topic are replayed by the running pipeline, more than once, and without one; what fails again stays in the topic.
+#[test]
+fn letters_of_a_topic_are_replayed_as_often_as_one_asks() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = runtime.block_on(millstream_emulator::pubsub::Server::builder().start()).unwrap();
+    let config = |key: &str| {
+        format!(
+            "pipeline: p\nsource: {{ type: files, path: in/*, follow: true, poll_interval: 50ms, discovery_interval: 50ms }}\n{key}\
+             dead_letters: {{ type: pubsub, project: p, topic: dead, subscription: dead-sub, create: true, endpoint: \"http://{}\" }}\n\
+             checkpoint: {{ directory: state, interval: 100ms }}\nsinks: [{{ type: discard }}]\n",
+            server.address()
+        )
+    };
+    let place = Workplace::new(&config(""));
+    place.write("in/1.jsonl", "{\n");
+    let dead = |pipeline: &Workplace| {
+        let status = pipeline.run(&["status", "p.yaml", "--json"]);
+        status.code == 0 && status.json()["counters"]["dead"]["invalid_json"].as_u64().is_some()
+    };
+    let dead_are = |n: u64| {
+        let status = place.run(&["status", "p.yaml", "--json"]);
+        status.code == 0 && status.json()["counters"]["dead"]["invalid_json"].as_u64() == Some(n)
+    };
+    let running = place.start(&["run", "p.yaml"], || place.path("state/control.sock").exists());
+    wait(|| dead(&place));
+    // Each replay fails again and publishes one more letter, which only the next one takes.
+    for n in 2..4 {
+        let said = place.run(&["dead-letters", "replay", "p.yaml"]).ok().out;
+        assert!(said.contains("and those of the topic"), "{said}");
+        wait(|| dead_are(n));
+    }
+    running.signal("INT");
+    running.end().ok();
+    let counts = server.counts();
+    assert_eq!((counts.published, counts.acked, counts.backlog), (3, 2, 1), "{counts:?}");
+    let replayed = place.run(&["dead-letters", "replay", "p.yaml", "--json"]).ok().json();
+    assert_eq!(
+        (replayed["replayed"].as_u64(), replayed["failed_again"].as_u64()),
+        (Some(1), Some(1)),
+        "{replayed}"
+    );
+    assert_eq!(server.counts().published, 4);
+}

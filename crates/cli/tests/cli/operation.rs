@@ -93,7 +93,7 @@ fn a_savepoint_starts_a_pipeline_anew() {
 fn the_demo_shows_what_it_promises() {
     let place = Workplace::new("");
     let events = corpus("");
-    let words = ["demo", "--directory", "demo", "--events", events.to_str().unwrap()];
+    let words = ["demo", "--files", "--directory", "demo", "--events", events.to_str().unwrap()];
     let shown = place.run(&words).ok().out;
     for promised in [
         "orders_latest      7,421",
@@ -109,6 +109,33 @@ fn the_demo_shows_what_it_promises() {
     place.write("mine/file", "");
     let mine = place.run(&["demo", "--directory", "mine", "--events", events.to_str().unwrap()]);
     assert_eq!(mine.code, 2, "a folder that no demo made is left alone");
+    place.write("mine/demo.yaml", "pipeline: mine\n");
+    let mine = place.run(&["demo", "--directory", "mine", "--events", events.to_str().unwrap()]);
+    assert_eq!(mine.code, 2, "nor one with a config of that name");
+    assert!(place.path("mine/file").exists());
+}
+
+#[test]
+fn the_live_demo_ends_by_itself_and_balances() {
+    let place = Workplace::new("");
+    let events = corpus("");
+    let words = [
+        "demo",
+        "--directory",
+        "demo",
+        "--seconds",
+        "4",
+        "--interval",
+        "200ms",
+        "--events",
+        events.to_str().unwrap(),
+    ];
+    let shown = place.run(&words).ok().out;
+    for promised in
+        ["from published to visible: p50", "orders_latest", "every record and event is accounted for"]
+    {
+        assert!(shown.contains(promised), "{promised}\n{shown}");
+    }
 }
 
 /// With `dedupe: off` a redelivered event stands twice in the history, and its row stood twice in the latest view too:

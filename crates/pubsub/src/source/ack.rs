@@ -15,7 +15,7 @@ use tonic::Status;
 use super::shared::Shared;
 use crate::backoff::Backoff;
 use crate::client::Client;
-use crate::confirmation::{Confirmation, confirmation};
+use crate::confirmation::confirmation;
 use crate::failure::{Call, SUBSCRIBER, is_retryable};
 use crate::name::SubscriptionName;
 
@@ -97,15 +97,22 @@ impl Caller {
         let began = Instant::now();
         loop {
             let Err(status) = self.send(ids.clone()).await else { return };
-            let (again, lost) = match confirmation(&status) {
-                Some(Confirmation { temporary, permanent }) => (temporary, permanent.len()),
-                None if is_retryable(status.code()) => (ids, 0),
-                None => (Vec::new(), ids.len()),
+            let lost = match confirmation(&status) {
+                Some(failed) => {
+                    // In their order: with ordering, others would fail again for that. What a passing failure does not name may
+                    // have failed too.
+                    let passing = is_retryable(status.code());
+                    ids.retain(|id| {
+                        failed.temporary.contains(id) || (passing && !failed.permanent.contains(id))
+                    });
+                    failed.permanent.len()
+                }
+                None if is_retryable(status.code()) => 0,
+                None => std::mem::take(&mut ids).len(),
             };
             if lost > 0 {
                 self.lost(lost, &call.error(&status).to_string());
             }
-            ids = again;
             if ids.is_empty() {
                 return;
             }

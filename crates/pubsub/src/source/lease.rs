@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
+use millstream_core::{Error, Kind};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::Status;
@@ -13,7 +14,7 @@ use super::ledger::AckIds;
 use super::shared::Shared;
 use crate::backoff::Backoff;
 use crate::client::Client;
-use crate::failure::is_retryable;
+use crate::failure::{Call, SUBSCRIBER};
 use crate::name::SubscriptionName;
 
 /// How often leases are looked at.
@@ -53,22 +54,42 @@ pub(super) async fn keep(
         for (subscription, ids) in due {
             for ids in chunks(ids) {
                 let (client, names) = (client.clone(), names.clone());
-                calls.spawn(async move { extend(&client, &names[subscription], ids, lease).await });
+                let shared = shared.clone();
+                calls.spawn(async move {
+                    let count = ids.len();
+                    if let Err(error) = extend(&client, &names[subscription], ids, lease).await {
+                        let text = format!(
+                            "the leases of {count} messages end, and they will be delivered again: {error}"
+                        );
+                        shared.notice("lease_lost", text);
+                    }
+                });
             }
         }
     }
 }
 
-async fn extend(client: &Client, name: &SubscriptionName, ids: Vec<String>, lease: Duration) {
+async fn extend(
+    client: &Client,
+    name: &SubscriptionName,
+    ids: Vec<String>,
+    lease: Duration,
+) -> Result<(), Error> {
+    let call = Call { what: "extend leases of", resource: name.path(), role: SUBSCRIBER };
     let mut backoff = Backoff::new();
+    let mut last = Ok(());
     for _ in 0..TRIES {
         match modify(client, name, ids.clone(), lease.as_secs() as i32).await {
-            Ok(()) => return,
-            Err(status) if is_retryable(status.code()) => sleep(backoff.wait()).await,
+            Ok(()) => return Ok(()),
+            Err(status) => last = Err(call.error(&status)),
+        }
+        match &last {
+            Err(error) if error.kind() == Kind::Transient => sleep(backoff.wait()).await,
             // Under exactly-once delivery the ids of a lease that has ended are refused: the messages come again.
-            Err(status) => return tracing::debug!("cannot extend leases of {name}: {status}"),
+            _ => return last,
         }
     }
+    last
 }
 
 /// Ends leases at once, so that others get the messages now. As far as that can be had in a moment.

@@ -32,7 +32,7 @@ use millstream_core::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::admin;
 use crate::backoff::random;
@@ -84,7 +84,10 @@ pub struct PubsubSource {
 
 /// What exists after `open`.
 struct Running {
-    client: Client,
+    /// A connection of its own for leases and acknowledgements: unread messages of streams must not hold up their answers.
+    control: Client,
+    /// Before this a silent service may still lease messages to the run before.
+    quiet_from: Instant,
     subscriptions: Vec<Subscription>,
     shared: Arc<Shared>,
     deliveries: mpsc::Receiver<Result<Delivery>>,
@@ -93,6 +96,8 @@ struct Running {
     /// Subscriptions that gave something since they were last found silent, and those that were found so since someone asked.
     giving: BTreeSet<usize>,
     resting: Vec<PartitionId>,
+    /// That a stream is full was told since the last release.
+    held_told: bool,
     /// What makes a stream ask for an early epoch.
     nearly_full: Limits,
     /// Pulls and leases end with the source.
@@ -109,7 +114,7 @@ impl PubsubSource {
         Ok(Self { config, instance: random(), running: None })
     }
 
-    async fn start(&mut self) -> Result<()> {
+    async fn start(&mut self, positions: &[(PartitionId, Position)]) -> Result<()> {
         let config = &self.config;
         let control = Client::new(&config.connection, 1)?;
         if let Some(create) = &config.create {
@@ -148,7 +153,7 @@ impl PubsubSource {
                 tasks.spawn(pull.run());
             }
             let (acks, orders) = mpsc::unbounded_channel();
-            let acker = Acker::new(client.clone(), name.clone(), index, shared.clone());
+            let acker = Acker::new(control.clone(), name.clone(), index, shared.clone());
             // Not among the tasks: what was released is acknowledged even if the source is dropped.
             tokio::spawn(acker.run(orders));
             let topic = config.topics.get(&name).map_or(name.likely_topic(), TopicName::id).to_owned();
@@ -161,19 +166,27 @@ impl PubsubSource {
             });
         }
         let named = subscriptions.iter().map(|s| s.name.clone()).collect();
-        tasks.spawn(lease::keep(client.clone(), named, shared.clone(), config.lease, config.lease_max));
+        tasks.spawn(lease::keep(control.clone(), named, shared.clone(), config.lease, config.lease_max));
         let nearly_full = Limits {
             messages: (limits.messages - limits.messages / 8).max(1),
             bytes: (limits.bytes - limits.bytes / 8).max(1),
         };
+        // Only a run before this one can have left messages leased.
+        let of_ours = |(partition, _): &(PartitionId, Position)| {
+            subscriptions.iter().any(|s| s.partition == *partition)
+        };
+        let quiet_from =
+            Instant::now() + if positions.iter().any(of_ours) { config.lease } else { Duration::ZERO };
         self.running = Some(Running {
-            client,
+            control,
+            quiet_from,
             subscriptions,
             shared,
             deliveries,
             pending: None,
             giving: BTreeSet::new(),
             resting: Vec::new(),
+            held_told: false,
             nearly_full,
             tasks,
         });
@@ -197,30 +210,35 @@ impl Running {
         if let Some(pending) = self.pending.take() {
             return Ok(Ok(pending));
         }
-        let mut until = Instant::now() + poll;
-        loop {
-            match timeout_at(until, self.deliveries.recv()).await {
-                Ok(Some(delivery)) => return Ok(Ok(delivery?)),
-                Ok(None) => {
-                    return Err(Error::fatal(
-                        "every stream of the Pub/Sub source ended: please report this as a bug",
-                    ));
-                }
-                Err(_) => {}
+        // Also while other streams deliver: a full one starves until something is released. Once for each release.
+        if !self.held_told && self.shared.ledger().is_full(self.nearly_full) {
+            self.held_told = true;
+            return Ok(Err(Next::Held));
+        }
+        match timeout(poll, self.deliveries.recv()).await {
+            Ok(Some(delivery)) => return Ok(Ok(delivery?)),
+            Ok(None) => {
+                return Err(Error::fatal(
+                    "every stream of the Pub/Sub source ended: please report this as a bug",
+                ));
             }
-            if self.shared.ledger().is_full(self.nearly_full) {
-                return Ok(Err(Next::Held));
+            Err(_) => {}
+        }
+        if self.shared.ledger().is_full(self.nearly_full) {
+            return Ok(Err(Next::Held));
+        }
+        match self.shared.outage() {
+            // A service that cannot be reached is not a silent one: nobody may take it for the end.
+            Some(outage) if !outage.was_up && outage.lasts > connect_patience => {
+                Err(Error::transient(outage.says))
             }
-            let Some(outage) = self.shared.outage() else {
+            Some(_) => Ok(Err(Next::Waiting)),
+            None if Instant::now() < self.quiet_from => Ok(Err(Next::Waiting)),
+            None => {
                 let silent = std::mem::take(&mut self.giving).into_iter();
                 self.resting.extend(silent.map(|of| self.subscriptions[of].partition.clone()));
-                return Ok(Err(Next::Idle));
-            };
-            // A service that cannot be reached is not a silent one: nobody may take it for the end.
-            if !outage.was_up && outage.lasts > connect_patience {
-                return Err(Error::transient(outage.says));
+                Ok(Err(Next::Idle))
             }
-            until = Instant::now() + poll;
         }
     }
 
@@ -288,9 +306,9 @@ impl Running {
     }
 }
 
-/// About what a message takes in a batch.
+/// What a message takes, as the service counts it.
 fn footprint(received: &pb::ReceivedMessage) -> usize {
-    received.message.as_ref().map_or(0, |m| m.data.len() + m.ordering_key.len() + m.message_id.len() + 8)
+    received.message.as_ref().map_or(0, prost::Message::encoded_len)
 }
 
 /// When the service took a message.
@@ -300,9 +318,9 @@ fn publish_ts_ms(received: &pb::ReceivedMessage) -> Option<i64> {
 }
 
 impl Source for PubsubSource {
-    fn open<'a>(&'a mut self, _positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+    fn open<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         // Positions are of earlier instances: the service itself knows what was not acknowledged.
-        Box::pin(self.start())
+        Box::pin(self.start(positions))
     }
 
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
@@ -321,6 +339,7 @@ impl Source for PubsubSource {
         Box::pin(async move {
             let instance = self.instance;
             let running = self.running()?;
+            running.held_told = false;
             for (index, subscription) in running.subscriptions.iter().enumerate() {
                 let Some((_, at)) = positions.iter().find(|(p, _)| *p == subscription.partition) else {
                     continue;
@@ -338,12 +357,15 @@ impl Source for PubsubSource {
     fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
         Box::pin(async move {
             let Some(mut running) = self.running.take() else { return Ok(()) };
+            // Or what is given back would be delivered here again, and what nobody takes any more would be leased.
+            running.tasks.shutdown().await;
+            let mut back = running.shared.take_withheld();
             if cancelled {
-                // Or what is given back would be delivered here again.
-                running.tasks.shutdown().await;
+                back.extend(running.shared.ledger().abandon());
+            }
+            if !back.is_empty() {
                 let names: Vec<_> = running.subscriptions.iter().map(|s| s.name.clone()).collect();
-                let leased = running.shared.ledger().abandon();
-                lease::give_back(&running.client, &names, leased).await;
+                lease::give_back(&running.control, &names, back).await;
             }
             running.flush().await;
             Ok(())

@@ -8,7 +8,7 @@ use futures_util::stream::{Stream, unfold};
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::{Error, Result};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::ledger::Limits;
@@ -22,7 +22,10 @@ use crate::name::SubscriptionName;
 /// An empty request this often keeps a silent stream open.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Some servers answer a stream only with its first message: one that was not refused for so long counts as open.
-const SILENT_OPENING: Duration = Duration::from_secs(2);
+/// Longer than connecting may take.
+const SILENT_OPENING: Duration = Duration::from_secs(12);
+/// A stream that was open for so long did not fail.
+const LASTING: Duration = Duration::from_secs(30);
 /// With this version the service sends heartbeats of its own.
 const PROTOCOL_VERSION: i64 = 1;
 
@@ -55,10 +58,15 @@ impl Pull {
         let mut backoff = Backoff::new();
         let call = Call { what: "pull from", resource: self.name.path(), role: SUBSCRIBER };
         loop {
+            let opened = Instant::now();
             let status = match self.read(&mut backoff).await {
                 Ended::Unwanted => return,
                 Ended::Broken(status) => status,
             };
+            if opened.elapsed() > LASTING {
+                // A server may be silent for long and end streams as a matter of routine.
+                backoff.reset();
+            }
             if !is_retryable(status.code()) {
                 // The receiver may be gone by now.
                 let _ = self.deliveries.send(Err(call.error(&status))).await;
@@ -112,8 +120,9 @@ impl Pull {
             protocol_version: PROTOCOL_VERSION,
             ..pb::StreamingPullRequest::default()
         };
-        let request = self.client.request(requests(first, held), "subscription", self.name.path()).await?;
-        let mut subscriber = self.client.subscriber();
+        let request =
+            self.client.stream_request(requests(first, held), "subscription", self.name.path()).await?;
+        let mut subscriber = self.client.stream_subscriber(self.stream);
         let mut opening = pin!(subscriber.streaming_pull(request));
         let opened = match timeout(SILENT_OPENING, &mut opening).await {
             Ok(opened) => opened,
@@ -132,8 +141,12 @@ impl Pull {
         }
         let mut messages = response.received_messages;
         if let Some(before_ms) = self.published_before_ms {
-            // Their leases end by themselves.
-            messages.retain(|m| publish_ts_ms(m).is_none_or(|ms| ms < before_ms));
+            let (wanted, others): (Vec<_>, Vec<_>) =
+                messages.into_iter().partition(|m| publish_ts_ms(m).is_none_or(|ms| ms < before_ms));
+            messages = wanted;
+            if !others.is_empty() {
+                self.shared.withhold(self.subscription, others.into_iter().map(|m| m.ack_id).collect());
+            }
         }
         if messages.is_empty() {
             return Ok(());

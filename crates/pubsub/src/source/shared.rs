@@ -10,7 +10,7 @@ use millstream_core::source::Notice;
 use pb::streaming_pull_response::SubscriptionProperties;
 use tokio::time::Instant;
 
-use super::ledger::{Ledger, Moment};
+use super::ledger::{AckIds, Ledger, Moment};
 
 /// Notices kept for the pipeline at most; it takes them after every batch.
 const NOTICES_MAX: usize = 100;
@@ -21,16 +21,24 @@ pub(super) struct Shared {
     ledger: Mutex<Ledger>,
     started: Instant,
     notices: Mutex<Vec<Notice>>,
+    withheld: Mutex<Vec<AckIds>>,
     streams: Mutex<Vec<StreamState>>,
     properties: Vec<AtomicU8>,
     redelivered: AtomicU64,
 }
 
 /// Whether a stream is up.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct StreamState {
     was_up: bool,
     failing: Option<Failing>,
+}
+
+impl StreamState {
+    fn connecting() -> Self {
+        let failing = Failing { since: Instant::now(), says: "not connected yet".to_owned(), told: false };
+        Self { was_up: false, failing: Some(failing) }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -56,7 +64,8 @@ impl Shared {
             ledger: Mutex::new(Ledger::new(subscriptions, streams)),
             started: Instant::now(),
             notices: Mutex::default(),
-            streams: Mutex::new(vec![StreamState::default(); streams]),
+            withheld: Mutex::default(),
+            streams: Mutex::new(vec![StreamState::connecting(); streams]),
             properties: (0..subscriptions).map(|_| AtomicU8::new(0)).collect(),
             redelivered: AtomicU64::new(0),
         }
@@ -81,6 +90,15 @@ impl Shared {
 
     pub(super) fn take_notices(&self) -> Vec<Notice> {
         std::mem::take(&mut lock(&self.notices))
+    }
+
+    /// Messages that came and are none of this source's business; they are given back when it closes.
+    pub(super) fn withhold(&self, subscription: usize, ack_ids: Vec<String>) {
+        lock(&self.withheld).push((subscription, ack_ids));
+    }
+
+    pub(super) fn take_withheld(&self) -> Vec<AckIds> {
+        std::mem::take(&mut lock(&self.withheld))
     }
 
     /// A stream is open.

@@ -63,6 +63,35 @@ async fn a_service_that_is_not_there_is_no_silent_one() {
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 }
 
+/// A service that takes connections and says nothing was taken for a silent one after two seconds: `run --until-idle` ended well with
+/// nothing read.
+#[tokio::test]
+async fn a_service_that_never_answers_is_no_silent_one() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let connection = Connection { endpoint: Some(endpoint), credentials: None };
+    let mut config = PubsubConfig::new(connection, vec![name(SUBSCRIPTION)]);
+    config.connect_patience = Duration::from_secs(4);
+    config.poll_interval = Duration::from_millis(100);
+    let mut source = PubsubSource::new(config).unwrap();
+    source.open(&[]).await.unwrap();
+    let error = loop {
+        match source.next(BUDGET).await {
+            Ok(next) => assert!(matches!(next, millstream_core::Next::Waiting), "{next:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), Kind::Transient);
+}
+
+#[test]
+fn a_subscription_that_is_named_twice_is_refused() {
+    let connection = Connection { endpoint: Some("http://localhost:1".into()), credentials: None };
+    let twice = PubsubConfig::new(connection, vec![name(SUBSCRIPTION), name(SUBSCRIPTION)]);
+    let error = PubsubSource::new(twice).err().unwrap().to_string();
+    assert!(error.contains("named twice") && error.contains(SUBSCRIPTION), "{error}");
+}
+
 #[tokio::test]
 async fn credentials_files_are_refused_without_showing_them() {
     let dir = tempfile::tempdir().unwrap();

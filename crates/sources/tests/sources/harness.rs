@@ -91,7 +91,7 @@ impl World {
                     self.positions.insert(batch.partition.clone(), batch.position.clone());
                     batches.push(batch);
                 }
-                Next::Idle | Next::Held => idle += 1,
+                Next::Idle | Next::Held | Next::Waiting => idle += 1,
                 Next::End => break,
             }
         }
