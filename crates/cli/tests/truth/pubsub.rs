@@ -2,10 +2,8 @@
 //! emulator killed on the way.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
@@ -336,63 +334,4 @@ fn from_files_to_pubsub_to_the_warehouse() {
     let found = verdict_of(&variant, &second, &lines, summary);
     assert!(found.is_empty(), "{found}");
     assert_eq!(server.counts().backlog, 0);
-}
-
-/// Google's own fake, as a process.
-struct Pstest {
-    process: Child,
-    address: String,
-}
-
-impl Pstest {
-    /// Builds it once. `None` where it cannot be built; CI has to be able to.
-    fn binary() -> Option<&'static str> {
-        static BUILT: OnceLock<Option<String>> = OnceLock::new();
-        let build = || {
-            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/pubsub-pstest");
-            let built = Command::new("sh").arg(script).output().unwrap();
-            let says = String::from_utf8_lossy(&built.stderr).into_owned();
-            let needed = std::env::var_os("CI").is_some();
-            assert!(
-                !needed || built.status.success(),
-                "pstest (Debian: golang-google-cloud-dev) is needed here: {says}"
-            );
-            built.status.success().then(|| String::from_utf8(built.stdout).unwrap().trim().to_owned())
-        };
-        BUILT.get_or_init(build).as_deref()
-    }
-
-    fn start(binary: &str) -> Self {
-        let mut process = Command::new(binary).stdout(Stdio::piped()).spawn().unwrap();
-        let mut address = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut address).unwrap();
-        Self { process, address: address.trim().to_owned() }
-    }
-}
-
-impl Drop for Pstest {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The corpus over a Pub/Sub server that is none of ours. A server for each variant: its topics are in nobody's way.
-#[test]
-fn over_googles_own_fake() {
-    let Some(binary) = Pstest::binary() else { return };
-    let wanted = ["shop", "toast", "mysql", "unwrap", "all_types"];
-    let variants: Vec<Variant> =
-        corpus::variants().into_iter().filter(|v| wanted.contains(&v.scenario)).collect();
-    let found = on_two_threads(&variants, |_, variant| {
-        let server = Pstest::start(binary);
-        let lines = records(variant);
-        let publisher = Publisher::new(server.address.clone());
-        topics(&lines).iter().for_each(|topic| publisher.make(topic, false));
-        publisher.publish(&lines);
-        let pipeline = pipeline(variant, &lines, &server.address, 2);
-        let summary = pipeline.run_with(&["--idle", "3s"]);
-        verdict_of(variant, &pipeline, &lines, summary)
-    });
-    assert!(found.is_empty(), "{found}");
 }

@@ -41,7 +41,8 @@ async fn a_pipeline_is_shown_while_it_runs() {
     let latency = &pipeline["latency_seconds"]["source_to_warehouse"];
     assert_eq!(latency["events"], 4);
     assert!(latency["p95"].as_f64().unwrap() >= 2.5, "{latency}");
-    assert_eq!(pipeline["latency_seconds"]["source_to_broker"]["p50"], 1.75, "halfway from 1 to 2.5 s");
+    let broker = pipeline["latency_seconds"]["source_to_broker"]["p50"].as_f64().unwrap();
+    assert!((2.0..=2.125).contains(&broker), "two seconds, at most 6 % too long: {broker}");
     assert!(pipeline["rates"]["events_per_second"].is_f64());
 
     let tables = get(at, "/api/tables").json();
