@@ -1,6 +1,7 @@
 //! Published messages as bytes: what is looked at, and the service's rules for them. Limits: 100 attributes, keys of 256
 //! and values of 1,024 bytes, an ordering key of 1 KB, 10 MB in all.
 
+use jiff::Timestamp;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -166,20 +167,11 @@ pub(crate) fn with_attributes(wire: &Bytes, more: &[(&str, String)]) -> Bytes {
 
 /// A time as RFC 3339, in UTC and with milliseconds, as the service writes it into attributes.
 pub(crate) fn rfc3339(nanos: i64) -> String {
-    let (seconds, millis) = (nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000) / 1_000_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // The civil calendar, counted from 1 March of year 0, so that the leap day comes last.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}+00:00")
+    match Timestamp::from_nanosecond(nanos.into()) {
+        Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string(),
+        // Every count of nanoseconds in 64 bits lies within jiff's years.
+        Err(_) => String::new(),
+    }
 }
 
 fn put_varint(bytes: &mut BytesMut, mut value: u64) {

@@ -55,11 +55,11 @@ pub(crate) struct Keys {
     next_client: u32,
 }
 
-impl Default for Keys {
-    fn default() -> Self {
-        // Number 0 stands for "no key".
-        let none = Key {
-            name: Bytes::new(),
+impl Key {
+    /// A key without messages, which nobody owns.
+    fn new(name: Bytes) -> Self {
+        Self {
+            name,
             head: END,
             tail: END,
             cursor: END,
@@ -67,7 +67,14 @@ impl Default for Keys {
             owner: NOBODY,
             queue: NOBODY,
             blocked: false,
-        };
+        }
+    }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        // Number 0 stands for "no key".
+        let none = Key::new(Bytes::new());
         Self {
             by_name: HashMap::new(),
             keys: vec![none],
@@ -88,16 +95,7 @@ impl Keys {
         }
         // A copy, since the slice would keep its whole request alive.
         let name = Bytes::copy_from_slice(name);
-        let key = Key {
-            name: name.clone(),
-            head: END,
-            tail: END,
-            cursor: END,
-            outstanding: 0,
-            owner: NOBODY,
-            queue: NOBODY,
-            blocked: false,
-        };
+        let key = Key::new(name.clone());
         let number = if let Some(number) = self.free.pop() {
             self.keys[number as usize] = key;
             number

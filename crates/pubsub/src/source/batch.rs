@@ -4,7 +4,7 @@ use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::record::{Range, Slot};
 use millstream_core::{Budget, PartitionId};
 
-use super::{Delivery, footprint, publish_ts_ms};
+use super::{Delivery, publish_ts_ms};
 
 /// Attribute under which an ordering key that is no record key is kept.
 const ORDERING_KEY: &str = "ordering_key";
@@ -25,9 +25,10 @@ impl Records {
         records
     }
 
-    /// Whether the delivery's next message fits into the budget. The first of a batch always does.
+    /// Whether the data of the delivery's next message fits into the budget. The first of a batch always does.
     pub(super) fn has_room(&self, delivery: &Delivery, budget: Budget) -> bool {
-        let next = delivery.messages.as_slice().first().map_or(0, footprint);
+        let next = delivery.messages.as_slice().first().and_then(|received| received.message.as_ref());
+        let next = next.map_or(0, |message| message.data.len());
         self.slots.is_empty() || self.buffer.len() + next <= budget.bytes
     }
 

@@ -61,6 +61,8 @@ struct Delivery {
     subscription: usize,
     group: GroupId,
     messages: std::vec::IntoIter<pb::ReceivedMessage>,
+    /// What all of them take, as the service counts it.
+    bytes: usize,
     _prefetched: OwnedSemaphorePermit,
 }
 
@@ -248,8 +250,8 @@ impl Running {
         let mark = self.subscriptions[subscription].mark + 1;
         self.subscriptions[subscription].mark = mark;
         self.giving.insert(subscription);
-        let ready: usize = first.messages.as_slice().iter().map(footprint).sum();
-        let mut records = Records::of_topic(&self.subscriptions[subscription].topic, ready.min(budget.bytes));
+        let room = first.bytes.min(budget.bytes);
+        let mut records = Records::of_topic(&self.subscriptions[subscription].topic, room);
         let mut delivery = first;
         loop {
             while records.slots.len() < budget.records.max(1) && records.has_room(&delivery, budget) {
@@ -304,11 +306,6 @@ impl Running {
             );
         }
     }
-}
-
-/// What a message takes, as the service counts it.
-fn footprint(received: &pb::ReceivedMessage) -> usize {
-    received.message.as_ref().map_or(0, prost::Message::encoded_len)
 }
 
 /// When the service took a message.

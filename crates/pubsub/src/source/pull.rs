@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures_util::stream::{Stream, unfold};
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::{Error, Result};
+use prost::Message;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::ledger::Limits;
 use super::shared::Shared;
-use super::{Delivery, PREFETCH_BYTES, PREFETCH_UNIT, footprint, publish_ts_ms};
+use super::{Delivery, PREFETCH_BYTES, PREFETCH_UNIT, publish_ts_ms};
 use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::failure::{Call, SUBSCRIBER, is_retryable};
@@ -154,7 +155,9 @@ impl Pull {
         let again = messages.iter().filter(|m| m.delivery_attempt > 1).count();
         self.shared.redelivered(again as u64);
         let ack_ids = messages.iter_mut().map(|m| std::mem::take(&mut m.ack_id)).collect();
-        let bytes: usize = messages.iter().map(footprint).sum();
+        // Each message is measured once: with many attributes that is no small work.
+        let bytes =
+            messages.iter().filter_map(|m| m.message.as_ref()).map(Message::encoded_len).sum::<usize>();
         let group = self.shared.ledger().arrive(
             self.subscription,
             self.stream,
@@ -169,6 +172,7 @@ impl Pull {
             subscription: self.subscription,
             group,
             messages: messages.into_iter(),
+            bytes,
             _prefetched: prefetched,
         };
         self.deliveries.send(Ok(delivery)).await.map_err(|_| ())
