@@ -40,6 +40,7 @@ pub struct Row {
 
 impl Row {
     /// Number of cells.
+    #[inline]
     pub fn len(&self) -> usize {
         self.cells.len()
     }
@@ -51,6 +52,7 @@ impl Row {
 
     /// The value of column `column`; [`Value::Null`] past the end, so that a row of an older, narrower schema
     /// reads as NULL in newer columns.
+    #[inline]
     pub fn get(&self, column: usize) -> Value<'_> {
         match self.cells.get(column) {
             None | Some(Cell::Null) => Value::Null,
@@ -73,16 +75,19 @@ impl Row {
     }
 
     /// All values, left to right.
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Value<'_>> {
         (0..self.cells.len()).map(|i| self.get(i))
     }
 
     /// Whether any cell is [`Value::Unchanged`].
+    #[inline]
     pub fn has_unchanged(&self) -> bool {
         self.cells.iter().any(|c| matches!(c, Cell::Unchanged))
     }
 
     /// Whether it has no lists and no structs.
+    #[inline]
     pub fn is_flat(&self) -> bool {
         self.nested.is_empty()
     }
@@ -96,6 +101,7 @@ impl Row {
     }
 
     /// Bytes of texts and bytes in the row, nested ones included.
+    #[inline]
     pub fn heap_len(&self) -> usize {
         self.texts.len() + self.blobs.len() + self.nested.iter().map(Row::heap_len).sum::<usize>()
     }

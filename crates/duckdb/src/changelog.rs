@@ -1,17 +1,15 @@
 //! The changelog layout: one row of `T_changelog` for each distinct event, with the row before and after as structs.
 
-use duckdb::Connection;
 use millstream_core::evolution::Rules;
 use millstream_core::{Event, Field, Judged, Op, Result, Type};
 
-use crate::batch::{Batches, CHUNK_ROWS, Place};
+use crate::batch::{Batches, Place};
 use crate::catalog::{Mark, StoredTable};
 use crate::column_data::ColumnData;
 use crate::nested::{self, Nested};
 use crate::rows::{self, Trouble};
+use crate::session::Session;
 use crate::shape::{Binding, Change, Shape};
-
-const CHUNK_BYTES_MAX: usize = 8 << 20;
 
 /// The column by which a changelog's rows are rolled back.
 pub(crate) const MARK_COLUMN: &str = "_metadata_read_timestamp";
@@ -66,8 +64,6 @@ pub(crate) struct Changelog {
     source_table: String,
     columns: Columns,
     order_text: String,
-    rows: usize,
-    bytes: usize,
     batches: Batches,
 }
 
@@ -83,8 +79,6 @@ impl Changelog {
             transaction: Nested::new(transaction),
             columns: std::array::from_fn(|i| ColumnData::new(&fields[i].ty)),
             order_text: String::new(),
-            rows: 0,
-            bytes: 0,
             batches: Batches::new(fields),
         }
     }
@@ -100,12 +94,11 @@ impl Changelog {
     ) -> Result<Result<(), Obstacle>> {
         let pushed = self.push_whole(table, binding, judged, mark, rules);
         if !matches!(pushed, Ok(Ok(()))) {
-            self.columns.iter_mut().for_each(|column| column.truncate(self.rows));
+            self.columns.iter_mut().for_each(|column| column.truncate(self.batches.rows()));
             return pushed;
         }
-        self.rows += 1;
         let (before, after) = images(&judged.event);
-        self.bytes += before.map_or(0, |r| r.heap_len()) + after.map_or(0, |r| r.heap_len()) + 512;
+        self.batches.count(before.map_or(0, |r| r.heap_len()) + after.map_or(0, |r| r.heap_len()) + 512);
         pushed
     }
 
@@ -175,34 +168,19 @@ impl Changelog {
         Ok(Ok(()))
     }
 
-    /// Bytes of rows that wait in memory.
-    pub(crate) fn pending_bytes(&self) -> usize {
-        self.bytes + self.batches.bytes()
+    /// Its rows, behind those being built.
+    pub(crate) fn batches(&self) -> &Batches {
+        &self.batches
     }
 
-    pub(crate) fn chunk_is_full(&self) -> bool {
-        self.rows >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES_MAX
-    }
-
-    /// Ends a chunk, and inserts all chunks if enough have come together.
-    pub(crate) fn end_chunk(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
-        self.finish_chunk();
-        self.batches.relieve(connection, place)
+    /// Ends a chunk, and begins to insert all chunks if enough have come together.
+    pub(crate) fn end_chunk(&mut self, session: &Session, place: Place<'_>) -> Result<()> {
+        self.batches.end_chunk(self.columns.iter_mut(), session, place)
     }
 
     /// Inserts everything.
-    pub(crate) fn flush(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
-        self.finish_chunk();
-        self.batches.flush(connection, place)
-    }
-
-    fn finish_chunk(&mut self) {
-        if self.rows == 0 {
-            return;
-        }
-        self.rows = 0;
-        self.bytes = 0;
-        self.batches.push(self.columns.iter_mut());
+    pub(crate) fn flush(&mut self, session: &Session, place: Place<'_>) -> Result<()> {
+        self.batches.flush(self.columns.iter_mut(), session, place)
     }
 }
 

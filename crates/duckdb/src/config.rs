@@ -29,7 +29,8 @@ pub struct DuckConfig {
     pub history_repeats: bool,
     /// DuckDB's own memory bound, e.g. `1GB`. The first sink that opens the file decides.
     pub memory_limit: String,
-    /// DuckDB's worker threads; 0 leaves it to DuckDB (one per core). The first sink that opens the file decides.
+    /// DuckDB's worker threads; 0 leaves it to DuckDB (one per core), 1 by default: a sink has a thread of its own, and
+    /// handing parts of so little work to others costs more than it saves. The first sink that opens the file decides.
     pub threads: u32,
 }
 
@@ -48,7 +49,7 @@ impl DuckConfig {
             latest_view: true,
             history_repeats: false,
             memory_limit: "1GB".to_owned(),
-            threads: 0,
+            threads: 1,
         }
     }
 }

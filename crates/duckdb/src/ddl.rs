@@ -125,5 +125,8 @@ pub(crate) fn has_wide_ints(session: &Session, table: &StoredTable, column: &str
     let wide: Vec<_> = places.iter().map(wide).collect();
     let name = qualify(&session.config.dataset, &table.name);
     let sql = format!("SELECT count(*) > 0 FROM {name} WHERE {}", wide.join(" OR "));
-    session.connection.query_row(&sql, [], |row| row.get(0)).explain(|| format!("looking at column {column}"))
+    session
+        .connection()?
+        .query_row(&sql, [], |row| row.get(0))
+        .explain(|| format!("looking at column {column}"))
 }

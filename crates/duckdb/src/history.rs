@@ -1,17 +1,14 @@
 //! The append layout: one row of `T_raw` for each distinct event.
 
-use duckdb::Connection;
 use millstream_core::{Event, Field, Op, Result, Type};
 
-use crate::batch::{Batches, CHUNK_ROWS, Place};
+use crate::batch::{Batches, Place};
 use crate::catalog::{Mark, StoredTable};
 use crate::column_data::ColumnData;
 use crate::keyed::Keyed;
 use crate::rows::{self, Trouble};
+use crate::session::Session;
 use crate::shape::Binding;
-
-/// A chunk ends early at this many bytes, so that large rows don't add up.
-const CHUNK_BYTES_MAX: usize = 8 << 20;
 
 /// The columns that Millstream adds to a `T_raw`, in order.
 pub(crate) fn own_columns() -> Vec<Field> {
@@ -45,8 +42,6 @@ pub(crate) struct History {
     source_table: String,
     columns: Vec<ColumnData>,
     own: OwnColumns,
-    rows: usize,
-    bytes: usize,
     batches: Batches,
     initial: usize,
 }
@@ -63,8 +58,6 @@ impl History {
             source_table: table.source.qualified(),
             columns: table.shape.columns.iter().map(|c| ColumnData::new(&c.ty)).collect(),
             own: OwnColumns::new(),
-            rows: 0,
-            bytes: 0,
             batches: Batches::new(physical_columns(table)),
             initial: table.initial,
         }
@@ -86,42 +79,31 @@ impl History {
         }
         let unchanged = event.row.has_unchanged().then(|| rows::unchanged(&table.shape, binding, &event.row));
         self.own.push(event, &self.source_table, unchanged, keyed.told.as_deref(), mark);
-        self.rows += 1;
-        self.bytes += event.row.heap_len() + 16 * self.columns.len() + 128;
+        self.batches.count(event.row.heap_len() + 16 * self.columns.len() + 128);
         Ok(())
     }
 
-    /// Whether a chunk is full.
-    pub(crate) fn chunk_is_full(&self) -> bool {
-        self.rows >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES_MAX
+    /// Its rows, behind those being built.
+    pub(crate) fn batches(&self) -> &Batches {
+        &self.batches
     }
 
-    /// Bytes of rows that wait in memory.
-    pub(crate) fn pending_bytes(&self) -> usize {
-        self.bytes + self.batches.bytes()
-    }
-
-    /// Ends a chunk, and inserts all chunks if enough have come together.
-    pub(crate) fn end_chunk(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
-        self.finish_chunk();
-        self.batches.relieve(connection, place)
+    /// Ends a chunk, and begins to insert all chunks if enough have come together.
+    pub(crate) fn end_chunk(&mut self, session: &Session, place: Place<'_>) -> Result<()> {
+        let (columns, batches) = self.physical();
+        batches.end_chunk(columns, session, place)
     }
 
     /// Inserts everything.
-    pub(crate) fn flush(&mut self, connection: &Connection, place: Place<'_>) -> Result<()> {
-        self.finish_chunk();
-        self.batches.flush(connection, place)
+    pub(crate) fn flush(&mut self, session: &Session, place: Place<'_>) -> Result<()> {
+        let (columns, batches) = self.physical();
+        batches.flush(columns, session, place)
     }
 
-    fn finish_chunk(&mut self) {
-        if self.rows == 0 {
-            return;
-        }
-        self.rows = 0;
-        self.bytes = 0;
+    /// The columns in the table's physical order.
+    fn physical(&mut self) -> (impl Iterator<Item = &mut ColumnData>, &mut Batches) {
         let (initial, later) = self.columns.split_at_mut(self.initial);
-        let columns = initial.iter_mut().chain(&mut self.own.columns).chain(later);
-        self.batches.push(columns);
+        (initial.iter_mut().chain(&mut self.own.columns).chain(later), &mut self.batches)
     }
 }
 

@@ -17,6 +17,7 @@ mod error;
 mod handover;
 mod history;
 mod ident;
+mod inserter;
 mod keyed;
 mod listing;
 mod names;

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millstream_core::{Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
+use millstream_core::{Error, Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
 
 use crate::batch::{self, CHUNK_ROWS, Chunk, Place};
 use crate::catalog::StoredTable;
@@ -334,7 +334,7 @@ impl Replica {
             if self.truncated < Some(truncate.order) {
                 self.truncated = Some(truncate.order);
                 self.table.truncated = self.truncated();
-                session.catalog.update(&session.connection, &self.table)?;
+                session.catalog.update(&*session.connection()?, &self.table)?;
             }
         }
         Ok(())
@@ -383,7 +383,7 @@ impl Replica {
         if self.doubt == Doubt::Unknown {
             let name = qualify(&session.config.dataset, &self.table.name);
             let newest: Option<String> = session
-                .connection
+                .connection()?
                 .query_row(&format!("SELECT max(_metadata_order) FROM {name}"), [], |row| row.get(0))
                 .explain(|| format!("reading the newest order of {}", self.table.name))?;
             self.doubt = Doubt::UpTo(newest.as_deref().and_then(Order::parse_hex));
@@ -409,7 +409,7 @@ impl Replica {
         let chunks = self.chunks.drain(..).map(chunk).collect();
         let name = ApplySql::stage_name(&self.table.name);
         let place = Place { catalog: Some("temp"), dataset: "main", table: &name };
-        batch::insert(&session.connection, place, &self.fields, chunks).map(drop)
+        batch::insert(&*session.connection()?, place, &self.fields, chunks).map(drop)
     }
 
     fn apply_patches(&mut self, session: &Session, sql: &ApplySql) -> Result<()> {
@@ -430,15 +430,15 @@ impl Replica {
             let mut staged = Vec::new();
             for patch in &group {
                 let key = &self.key.columns;
-                if rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, key, &patch.row)
-                    .is_ok()
-                {
-                    staged.push(Staged::at(patch.order));
-                }
+                rows::push_row(&mut self.columns, &self.table.shape, &patch.binding, key, &patch.row)
+                    .map_err(|_| {
+                        Error::fatal(format!("invariant: a late value of {} has a place", self.table.name))
+                    })?;
+                staged.push(Staged::at(patch.order));
             }
             let chunk = live(self.columns.iter_mut().map(ColumnData::take).collect(), &staged);
             let place = Place { catalog: Some("temp"), dataset: "main", table: &place_name };
-            batch::insert(&session.connection, place, &self.fields, vec![chunk])?;
+            batch::insert(&*session.connection()?, place, &self.fields, vec![chunk])?;
             let statements = sql.set_columns(&columns) + &sql.drop_stage();
             session.run(&statements, || format!("filling late values into {}", self.table.name))?;
         }

@@ -1,6 +1,6 @@
 //! What a sink's tables share: its connection, its metadata and the epoch.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
 
 use duckdb::Connection;
@@ -11,12 +11,13 @@ use crate::catalog::{Catalog, Mark};
 use crate::config::DuckConfig;
 use crate::database::Database;
 use crate::error::Explain;
+use crate::inserter::Inserter;
 use crate::names::fold;
 
 pub(crate) struct Session {
     pub(crate) config: DuckConfig,
     pub(crate) database: Database,
-    pub(crate) connection: Connection,
+    pub(crate) inserter: Inserter,
     pub(crate) catalog: Catalog,
     /// The epoch that is being written.
     pub(crate) mark: Mark,
@@ -27,6 +28,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// The connection, once the rows that were handed over are in their tables; the failure if they are not.
+    pub(crate) fn connection(&self) -> Result<Ref<'_, Connection>> {
+        self.inserter.connection()
+    }
+
     /// The rules of schema evolution.
     pub(crate) fn rules(&self) -> Rules {
         Rules { policy: self.config.on_type_change, precision_max: self.config.decimals.precision_max() }
@@ -37,7 +43,7 @@ impl Session {
         let mut taken = self.taken.borrow_mut();
         let taken = match &mut *taken {
             Some(taken) => taken,
-            none => none.insert(self.catalog.taken(&self.connection)?),
+            none => none.insert(self.catalog.taken(&*self.connection()?)?),
         };
         Ok(taken.contains(&fold(name)))
     }
@@ -64,6 +70,6 @@ impl Session {
 
     /// Runs statements, saying what they are for if they fail.
     pub(crate) fn run(&self, sql: &str, doing: impl FnOnce() -> String) -> Result<()> {
-        self.connection.execute_batch(sql).explain(doing)
+        self.connection()?.execute_batch(sql).explain(doing)
     }
 }

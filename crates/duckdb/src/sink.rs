@@ -17,6 +17,7 @@ use crate::catalog::{Catalog, Mark};
 use crate::config::{DuckConfig, Layout};
 use crate::database::{Database, Settings, create_dataset};
 use crate::error::Explain;
+use crate::inserter::Inserter;
 use crate::recovery;
 use crate::replica::Taken;
 use crate::rows::Trouble;
@@ -65,7 +66,7 @@ impl DuckSink {
             session: Session {
                 config,
                 database,
-                connection,
+                inserter: Inserter::new(connection),
                 catalog,
                 mark,
                 taken: RefCell::default(),
@@ -90,7 +91,7 @@ impl DuckSink {
         self.routes.clear();
         self.session.taken.replace(None);
         let layout = self.session.config.layout;
-        let stored = self.session.catalog.load(&self.session.connection)?;
+        let stored = self.session.catalog.load(&*self.session.connection()?)?;
         if let Some(other) = stored.iter().find(|t| t.layout != layout.name()) {
             return Err(Error::fatal(format!(
                 "sink {} wrote table {} in layout {}, but is now {}; give the sink another name or dataset",
@@ -264,9 +265,9 @@ impl DuckSink {
         for i in 0..self.tables.len() {
             self.tables[i].flush(&self.session)?;
         }
-        self.session.catalog.set_mark(&self.session.connection, Some(self.session.mark))?;
+        self.session.catalog.set_mark(&*self.session.connection()?, Some(self.session.mark))?;
         self.session
-            .connection
+            .connection()?
             .execute_batch("COMMIT")
             .explain(|| format!("committing epoch {}", self.session.mark.epoch))?;
         self.in_transaction = false;
@@ -279,16 +280,18 @@ impl DuckSink {
         if self.prepared.is_some_and(|mark| mark.epoch >= wanted.epoch) {
             return Ok(());
         }
-        match self.session.catalog.mark(&self.session.connection)? {
+        match self.session.catalog.mark(&*self.session.connection()?)? {
             Some(mark) if mark.epoch >= wanted.epoch => Ok(()),
             other => Err(recovery::lost(&self.session.config, wanted, other)),
         }
     }
 
     fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
+        // Rows that were being inserted are rolled back with the rest, however their insertion ended.
+        let _ = self.session.connection();
         if self.in_transaction {
             self.session
-                .connection
+                .connection()?
                 .execute_batch("ROLLBACK")
                 .explain(|| "rolling back an epoch".to_owned())?;
             self.in_transaction = false;
@@ -299,11 +302,11 @@ impl DuckSink {
         self.notices.extend(recovery::recover(
             &self.session.config,
             &self.session.catalog,
-            &self.session.connection,
+            &*self.session.connection()?,
             last,
         )?);
-        let Session { config, catalog, connection, .. } = &self.session;
-        self.notices.extend(recovery::drop_marked(config, catalog, connection)?);
+        let Session { config, catalog, .. } = &self.session;
+        self.notices.extend(recovery::drop_marked(config, catalog, &*self.session.connection()?)?);
         self.load_tables()
     }
 }

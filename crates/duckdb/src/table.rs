@@ -52,8 +52,8 @@ impl Table {
             Layout::Append => Writer::History(Box::new(History::new(&stored))),
             Layout::Changelog => {
                 let [source, transaction] = OBJECTS.map(|object| ddl::object_key(&stored.name, object));
-                let source = session.catalog.load_columns(&session.connection, &source)?;
-                let transaction = session.catalog.load_columns(&session.connection, &transaction)?;
+                let source = session.catalog.load_columns(&*session.connection()?, &source)?;
+                let transaction = session.catalog.load_columns(&*session.connection()?, &transaction)?;
                 Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
             }
             Layout::Replica { delete } => Writer::Replica {
@@ -89,17 +89,17 @@ impl Table {
         session.run(&ddl::create(&session.config, &stored), || {
             format!("creating table {} for {source}", stored.name)
         })?;
-        session.catalog.register(&session.connection, &stored)?;
+        session.catalog.register(&*session.connection()?, &stored)?;
         session.take(&stored.name);
         stored.view.iter().for_each(|view| session.take(view));
-        session.catalog.put_columns(&session.connection, &stored.name, &stored.shape)?;
+        session.catalog.put_columns(&*session.connection()?, &stored.name, &stored.shape)?;
         let writer = match layout {
             Layout::Append => Writer::History(Box::new(History::new(&stored))),
             Layout::Changelog => {
                 let shapes = [nested::source_shape(), nested::transaction_shape()];
                 for (object, shape) in OBJECTS.iter().zip(&shapes) {
                     let key = ddl::object_key(&stored.name, *object);
-                    session.catalog.put_columns(&session.connection, &key, shape)?;
+                    session.catalog.put_columns(&*session.connection()?, &key, shape)?;
                 }
                 let [source, transaction] = shapes;
                 Writer::Changelog(Box::new(Changelog::new(&stored, source, transaction)))
@@ -211,7 +211,7 @@ impl Table {
             now.learn_keys(&self.stored);
             now.renew_past(past);
         }
-        session.catalog.update(&session.connection, &self.stored)?;
+        session.catalog.update(&*session.connection()?, &self.stored)?;
         self.recreate_view(session)
     }
 
@@ -252,7 +252,7 @@ impl Table {
             Change::Known { column } => {
                 let column_now = &self.stored.shape.columns[*column];
                 return session.catalog.put_column(
-                    &session.connection,
+                    &*session.connection()?,
                     &self.stored.name,
                     *column,
                     column_now,
@@ -264,7 +264,7 @@ impl Table {
         if session.config.layout != Layout::Changelog {
             session.run(&ddl::alter(&session.config, &self.stored, position, from), doing)?;
         }
-        session.catalog.put_column(&session.connection, &self.stored.name, position, column)?;
+        session.catalog.put_column(&*session.connection()?, &self.stored.name, position, column)?;
         let to = sql_type(&column.ty);
         let from = from.map(sql_type);
         let text = match &from {
@@ -276,7 +276,7 @@ impl Table {
         notices.push(notice(if from.is_none() { "column_added" } else { "column_widened" }, text));
         let logged =
             SchemaChange { table: &self.stored.name, column: &column.name, change: change_name, from, to };
-        session.catalog.log_change(&session.connection, session.mark, &logged)?;
+        session.catalog.log_change(&*session.connection()?, session.mark, &logged)?;
         if matches!(change, Change::Add { .. }) { self.comment(session, position, notices) } else { Ok(()) }
     }
 
@@ -319,8 +319,8 @@ impl Table {
                 {
                     return Ok(Err(trouble));
                 }
-                if history.chunk_is_full() {
-                    history.end_chunk(&session.connection, place(session, &self.stored))?;
+                if history.batches().chunk_is_full() {
+                    history.end_chunk(session, place(session, &self.stored))?;
                 }
                 if judged.event.row.has_unchanged() {
                     let names: Vec<_> =
@@ -330,8 +330,8 @@ impl Table {
             }
             Writer::Changelog(changelog) => {
                 match changelog.push(&self.stored, binding, judged, session.mark, session.rules())? {
-                    Ok(()) if changelog.chunk_is_full() => {
-                        changelog.end_chunk(&session.connection, place(session, &self.stored))?;
+                    Ok(()) if changelog.batches().chunk_is_full() => {
+                        changelog.end_chunk(session, place(session, &self.stored))?;
                     }
                     Ok(()) => {}
                     Err(Obstacle::Row(trouble)) => return Ok(Err(trouble)),
@@ -369,7 +369,7 @@ impl Table {
         for &position in &fresh {
             self.stored.shape.columns[position].unchanged = true;
             let column = &self.stored.shape.columns[position];
-            session.catalog.put_column(&session.connection, &self.stored.name, position, column)?;
+            session.catalog.put_column(&*session.connection()?, &self.stored.name, position, column)?;
         }
         if fresh.is_empty() { Ok(()) } else { self.recreate_view(session) }
     }
@@ -389,8 +389,8 @@ impl Table {
     /// Bytes of rows that wait in memory.
     pub(crate) fn pending_bytes(&self) -> usize {
         match &self.writer {
-            Writer::History(history) => history.pending_bytes(),
-            Writer::Changelog(changelog) => changelog.pending_bytes(),
+            Writer::History(history) => history.batches().pending_bytes(),
+            Writer::Changelog(changelog) => changelog.batches().pending_bytes(),
             Writer::Replica { now, past } => past.iter().chain([&**now]).map(Replica::pending_bytes).sum(),
         }
     }
@@ -399,8 +399,8 @@ impl Table {
     pub(crate) fn flush(&mut self, session: &Session) -> Result<()> {
         let place = place(session, &self.stored);
         match &mut self.writer {
-            Writer::History(history) => history.flush(&session.connection, place),
-            Writer::Changelog(changelog) => changelog.flush(&session.connection, place),
+            Writer::History(history) => history.flush(session, place),
+            Writer::Changelog(changelog) => changelog.flush(session, place),
             Writer::Replica { now, past } => {
                 // What came under an older key is older: a delete under the table's key finds its row.
                 past.iter_mut().try_for_each(|replica| replica.apply(session))?;
@@ -445,7 +445,7 @@ impl Table {
             format!("altering column {column} of table {}", self.stored.name)
         })?;
         session.catalog.put_columns(
-            &session.connection,
+            &*session.connection()?,
             &ddl::object_key(&self.stored.name, object),
             shape,
         )?;
@@ -462,7 +462,7 @@ impl Table {
             let change = if from.is_some() { "widen" } else { "add" };
             notices.push(notice("column_added", format!("table {}: {name} is now {to}", self.stored.name)));
             let logged = SchemaChange { table: &self.stored.name, column: &name, change, from, to };
-            session.catalog.log_change(&session.connection, session.mark, &logged)?;
+            session.catalog.log_change(&*session.connection()?, session.mark, &logged)?;
         }
         self.reshape();
         Ok(())
