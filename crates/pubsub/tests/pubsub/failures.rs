@@ -63,8 +63,8 @@ async fn a_service_that_is_not_there_is_no_silent_one() {
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 }
 
-/// A service that takes connections and says nothing was taken for a silent one after two seconds: `run --until-idle` ended well with
-/// nothing read.
+/// A service that takes connections and says nothing was taken for a silent one, after two seconds and later after twelve: `run
+/// --until-idle` ended well with nothing read. It is silent only if it answers a call beside the stream.
 #[tokio::test]
 async fn a_service_that_never_answers_is_no_silent_one() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
