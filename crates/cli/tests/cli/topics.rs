@@ -58,13 +58,27 @@ fn check_looks_for_topics_and_the_subscription_of_dead_letters() {
     assert_eq!((found, code), (vec!["warning topic_without_subscription".to_owned()], 0));
     assert!(out.contains("dead letters: projects/p/topics/alone has no subscription"), "{out}");
 
-    service.set_faults("deny=projects/p/topics/*:PERMISSION_DENIED");
+    // Whoever may publish need not look.
+    service.set_faults("script=GetTopic@1*9:PERMISSION_DENIED");
+    assert_eq!(findings(&good).0, Vec::<String>::new());
+    // Most emulators know no permissions.
+    service.set_faults("script=GetTopic@1*9:PERMISSION_DENIED,script=TestIamPermissions@1*9:UNIMPLEMENTED");
     let (found, code, out) = findings(&good);
     assert_eq!((found, code), (vec!["warning hidden_resource".to_owned(); 2], 0));
     assert!(
         out.contains("may not look at projects/p/topics/out") && out.contains("roles/pubsub.viewer"),
         "{out}"
     );
+    service.set_faults("script=TestIamPermissions@1*9:PERMISSION_DENIED");
+    let (found, code, out) = findings(&good);
+    assert_eq!((found, code), (vec!["error not_permitted".to_owned(); 3], 2));
+    for says in [
+        "sink pubsub: the account lacks roles/pubsub.publisher on projects/p/topics/out",
+        "dead letters: the account lacks roles/pubsub.publisher on projects/p/topics/dead",
+        "dead letters: the account lacks roles/pubsub.subscriber on projects/p/subscriptions/dead-sub",
+    ] {
+        assert!(out.contains(says), "{out}");
+    }
     service.set_faults("deny=projects/p/topics/*:UNAUTHENTICATED");
     let (found, code, out) = findings(&good);
     assert_eq!((found, code), (vec!["error unreachable_resource".to_owned(); 2], 2));
@@ -90,4 +104,21 @@ fn a_topic_that_does_not_exist_ends_a_run_at_its_start() {
     place.write("in.jsonl", "no json\n");
     place.run(&["run", "p.yaml"]).ok();
     assert_eq!(service.backlog("gone"), 1);
+}
+
+/// A subscription that may be looked at and not pulled from was found good.
+#[test]
+fn check_asks_whether_a_source_may_be_pulled_from() {
+    let service = Service::with(&["notes"]);
+    let config = format!(
+        "source: {{ type: pubsub, project: p, subscriptions: notes-sub, endpoint: '{}' }}
+sinks: [{{ type: discard }}]
+",
+        service.endpoint()
+    );
+    assert_eq!(findings(&config).0, Vec::<String>::new());
+    service.set_faults("script=TestIamPermissions@1*9:PERMISSION_DENIED");
+    let (found, code, out) = findings(&config);
+    assert_eq!((found, code), (vec!["error not_permitted".to_owned()], 2));
+    assert!(out.contains("lacks roles/pubsub.subscriber on projects/p/subscriptions/notes-sub"), "{out}");
 }

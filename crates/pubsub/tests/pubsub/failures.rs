@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use millstream_core::{Error, Kind, Source};
-use millstream_pubsub::{Connection, PubsubConfig, PubsubSource};
+use millstream_pubsub::permission::{may_publish, may_pull};
+use millstream_pubsub::{Client, Connection, PubsubConfig, PubsubSource};
 
-use crate::world::{BUDGET, SUBSCRIPTION, World, name};
+use crate::world::{BUDGET, SUBSCRIPTION, TOPIC, World, name, topic};
 
 /// The error that a source ends with.
 async fn failure(config: PubsubConfig) -> Error {
@@ -82,6 +83,21 @@ async fn a_service_that_never_answers_is_no_silent_one() {
         }
     };
     assert_eq!(error.kind(), Kind::Transient);
+}
+
+/// Permissions are asked for without using them; servers that know none leave it open.
+#[tokio::test]
+async fn permissions_are_asked_for() {
+    let world = World::new(|_| {}).await;
+    let client = Client::new(&world.connection(), 1).unwrap();
+    let asked =
+        async || (may_publish(&client, &topic(TOPIC)).await, may_pull(&client, &name(SUBSCRIPTION)).await);
+    assert_eq!(asked().await, (Some(true), Some(true)));
+    assert_eq!(may_publish(&client, &topic("projects/p/topics/missing")).await, Some(false));
+    world.faults(&format!("deny={TOPIC}:PERMISSION_DENIED"));
+    assert_eq!(asked().await, (Some(false), Some(true)));
+    world.faults("script=TestIamPermissions@1*2:UNIMPLEMENTED");
+    assert_eq!(asked().await, (None, None));
 }
 
 #[test]
