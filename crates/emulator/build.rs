@@ -9,7 +9,7 @@ const PROST: &str = "tonic_prost::ProstCodec";
 const OWN: &str = "crate::pubsub::wire::WireCodec";
 
 fn main() {
-    Builder::new().build_client(false).compile(&[publisher(), subscriber()]);
+    Builder::new().build_client(false).compile(&[publisher(), subscriber(), policy()]);
 }
 
 fn method(name: &str, codec: &str, input: &str, output: &str) -> Method {
@@ -96,5 +96,15 @@ fn subscriber() -> Service {
         .method(plain("UpdateSnapshot", "UpdateSnapshotRequest", "Snapshot"))
         .method(plain("DeleteSnapshot", "DeleteSnapshotRequest", "Empty"))
         .method(plain("Seek", "SeekRequest", "SeekResponse"))
+        .build()
+}
+
+fn policy() -> Service {
+    let (request, response) = ("TestIamPermissionsRequest", "TestIamPermissionsResponse");
+    let own = |name: &str| format!("crate::pubsub::permissions::{name}");
+    Service::builder()
+        .name("IAMPolicy")
+        .package("google.iam.v1")
+        .method(method("TestIamPermissions", PROST, &own(request), &own(response)))
         .build()
 }

@@ -1,3 +1,3 @@
-//! Emulators of cloud services, to test against without an account: for now Google Cloud Pub/Sub. Limits: no IAM, no TLS.
+//! Emulators of cloud services, to test against without an account: for now Google Cloud Pub/Sub. Limits: no policies, no TLS.
 
 pub mod pubsub;

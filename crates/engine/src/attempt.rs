@@ -36,22 +36,30 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
 /// How long it may take to give back what was not.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Runs one attempt. `Ok` when the pipeline came to its end, or was cancelled; dropping the future ends it at once, like a crash.
+/// How an attempt ended that did not fail.
+pub(crate) enum Attempted {
+    /// The pipeline came to its end, or was cancelled.
+    Ended,
+    /// It was to be drained before it took anything in.
+    NotBegun,
+}
+
+/// Runs one attempt. Dropping the future ends it at once, like a crash.
 pub(crate) async fn attempt(
     world: Arc<dyn World>,
     settings: Arc<Settings>,
     shared: Arc<Shared>,
-) -> Result<()> {
+) -> Result<Attempted> {
     let mut requests = shared.listen();
     let recovered = tokio::select! {
         biased;
-        () = shared.until_cancelled() => return Ok(()),
+        () = shared.until_cancelled() => return Ok(Attempted::Ended),
         recovered = Recovered::load(world.as_ref(), &settings, &shared) => recovered?,
     };
     if *shared.draining.borrow() {
         // Asked while no attempt was listening.
         requests.close();
-        return Ok(());
+        return Ok(Attempted::NotBegun);
     }
     let mut stages = Stages { tasks: JoinSet::new() };
     let (closed, source_closed) = oneshot::channel();
@@ -64,7 +72,7 @@ pub(crate) async fn attempt(
         () = shared.until_cancelled() => {
             close(&intake, source_closed, true).await;
             // Whatever blocks is left behind: the run ends.
-            return Ok(());
+            return Ok(Attempted::Ended);
         }
         outcome = stages.outcome() => outcome,
     };
@@ -72,7 +80,7 @@ pub(crate) async fn attempt(
         close(&intake, source_closed, false).await;
     }
     stages.stop().await;
-    outcome
+    outcome.map(|()| Attempted::Ended)
 }
 
 /// Lets the source go and waits for that. An intake that is gone has closed nothing, and needs no wait.

@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
     /// Set once; ends the run without a last checkpoint.
     pub(crate) cancelled: watch::Sender<bool>,
-    /// Set once; a later attempt drains at its start.
+    /// Set once; there are no more attempts then.
     pub(crate) draining: watch::Sender<bool>,
     /// Whether records are not to be taken in.
     pub(crate) paused: watch::Sender<bool>,
@@ -50,7 +50,7 @@ pub fn start(world: Arc<dyn World>, settings: Settings) -> Handle {
 }
 
 impl Handle {
-    /// Finish what is in flight, take a last checkpoint, end.
+    /// Finish what is in flight, take a last checkpoint, end. A run that cannot, as an attempt fails or failed, fails.
     pub fn drain(&self) {
         self.shared.draining.send_replace(true);
         self.shared.ask(Request::Drain);
@@ -133,6 +133,13 @@ impl Shared {
         let mut cancelled = self.cancelled.subscribe();
         // The sender lives as long as `self`.
         let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Waits until someone asks to drain; perhaps for ever.
+    pub(crate) async fn until_draining(&self) {
+        let mut draining = self.draining.subscribe();
+        // The sender lives as long as `self`.
+        let _ = draining.wait_for(|draining| *draining).await;
     }
 
     fn ask(&self, request: Request) -> bool {

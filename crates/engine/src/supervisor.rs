@@ -1,4 +1,5 @@
-//! The restart strategy: attempts with a fixed delay, then failure with the first cause.
+//! The restart strategy: attempts with a fixed delay, then failure with the first cause. A run that is asked to drain has no
+//! attempts to come: what failed stays undone, and whoever asked is told.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use millstream_core::{Error, Kind, Result};
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use crate::attempt::attempt;
+use crate::attempt::{Attempted, attempt};
 use crate::handle::Shared;
 use crate::settings::{Restart, Settings};
 use crate::status::{Phase, Summary};
@@ -25,7 +26,10 @@ pub(crate) async fn supervise(
         let ended = attempt(world.clone(), settings.clone(), shared.clone()).await;
         shared.gauges.watch(None);
         let error = match ended {
-            Ok(()) => {
+            Ok(Attempted::NotBegun) if streak.first.is_some() => {
+                return Err(failed(&shared, streak.undone()));
+            }
+            Ok(_) => {
                 shared.phase(Phase::Finished);
                 let status = shared.status();
                 let residues = status.counters.residues();
@@ -35,13 +39,9 @@ pub(crate) async fn supervise(
         };
         let stable = attempt_started.elapsed() >= settings.restart.stable_after;
         match streak.decide(error, stable, settings.restart) {
-            Decision::Fail(first) => {
-                error!("the pipeline failed: {first}");
-                shared.update(|status| {
-                    status.phase = Phase::Failed;
-                    status.failure = Some(first.to_string());
-                });
-                return Err(first);
+            Decision::Fail(first) => return Err(failed(&shared, first)),
+            Decision::Restart { .. } if *shared.draining.borrow() => {
+                return Err(failed(&shared, streak.undone()));
             }
             Decision::Restart { attempt, reason } => {
                 let delay = settings.restart.delay;
@@ -60,10 +60,21 @@ pub(crate) async fn supervise(
                     biased;
                     () = sleep(delay) => {}
                     () = shared.until_cancelled() => info!("cancelled while waiting to restart"),
+                    () = shared.until_draining() => return Err(failed(&shared, streak.undone())),
                 }
             }
         }
     }
+}
+
+/// Tells of the end; gives the error back.
+fn failed(shared: &Shared, first: Error) -> Error {
+    error!("the pipeline failed: {first}");
+    shared.update(|status| {
+        status.phase = Phase::Failed;
+        status.failure = Some(first.to_string());
+    });
+    first
 }
 
 /// Failures without a stable while between them.
@@ -82,6 +93,12 @@ enum Decision {
 }
 
 impl Streak {
+    /// The failure of a run that was asked to drain and must not be called finished.
+    fn undone(&mut self) -> Error {
+        let first = self.first.take().expect("invariant: an attempt failed");
+        first.at("asked to end, with work in flight that the next run does again")
+    }
+
     fn decide(&mut self, error: Error, stable: bool, strategy: Restart) -> Decision {
         if stable {
             *self = Self::default();

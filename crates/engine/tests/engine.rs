@@ -8,7 +8,7 @@ use millstream_core::decoder::{Control, ControlKind, Decoded};
 use millstream_core::record::Slot;
 use millstream_core::source::Next;
 use millstream_core::{
-    Budget, Checkpoint, CommitToken, DeadLetter, DeadLetters, Decoder, Fut, Incarnation, PartitionId,
+    Budget, Checkpoint, CommitToken, DeadLetter, DeadLetters, Decoder, Error, Fut, Incarnation, PartitionId,
     Position, Record, RecordBatch, Result, Sink, Source, Space, StateView, Store,
 };
 use millstream_engine::{Clock, Phase, Restart, Settings, SystemClock, World, start};
@@ -27,6 +27,8 @@ struct Small {
     /// The record was taken in.
     taken: Arc<AtomicBool>,
     committed: Arc<Mutex<Option<Positions>>>,
+    /// Dead letters cannot be made durable just now.
+    letters_fail: bool,
 }
 
 impl World for Small {
@@ -53,7 +55,7 @@ impl World for Small {
     }
 
     fn dead_letters(&self) -> Result<Box<dyn DeadLetters>> {
-        Ok(Box::new(NoLetters))
+        Ok(Box::new(NoLetters { fail: self.letters_fail }))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -130,7 +132,9 @@ impl StateView for Small {
     }
 }
 
-struct NoLetters;
+struct NoLetters {
+    fail: bool,
+}
 
 impl DeadLetters for NoLetters {
     fn recover<'a>(&'a mut self, _: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
@@ -142,7 +146,8 @@ impl DeadLetters for NoLetters {
     }
 
     fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
-        Box::pin(async { Ok(None) })
+        let fail = self.fail;
+        Box::pin(async move { if fail { Err(Error::transient("no room for letters")) } else { Ok(None) } })
     }
 }
 
@@ -202,4 +207,34 @@ async fn a_pause_holds_for_attempts_to_come() {
     handle.cancel();
     handle.wait().await.unwrap();
     assert!(handle.is_cancelled());
+}
+
+/// A drain whose last epoch failed was followed by a restart, which found itself asked to end and ended well: `finished`, exit code 0,
+/// and dead letters that nobody had published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_that_fails_is_not_finished() {
+    let world = Small { letters_fail: true, ..Small::default() };
+    let mut settings = settings();
+    settings.restart.attempts = 5;
+    settings.checkpoint_interval = Duration::from_secs(3600);
+    let handle = start(Arc::new(world.clone()), settings);
+    wait("the record to be taken in", || world.taken.load(Ordering::SeqCst));
+    handle.drain();
+    let error = handle.wait().await.unwrap_err().to_string();
+    assert!(error.contains("asked to end") && error.contains("no room for letters"), "{error}");
+    assert_eq!((handle.status().phase, handle.status().restarts), (Phase::Failed, 0));
+    assert_eq!(*world.committed.lock().unwrap(), None);
+}
+
+/// So was one that was asked for while the pipeline waited to start again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_between_attempts_is_not_finished() {
+    let world = Small { letters_fail: true, ..Small::default() };
+    let mut settings = settings();
+    settings.restart = Restart { attempts: 5, delay: Duration::from_secs(3600), stable_after: Duration::MAX };
+    let handle = start(Arc::new(world), settings);
+    wait("a failure", || handle.status().phase == Phase::Restarting);
+    handle.drain();
+    let error = handle.wait().await.unwrap_err().to_string();
+    assert!(error.contains("asked to end") && error.contains("no room for letters"), "{error}");
 }

@@ -5,18 +5,21 @@ use std::time::Duration;
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::{Error, Result};
 use pb::seek_request::Target;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::config::{Create, SeekTo};
-use crate::failure::{Call, EDITOR, SUBSCRIBER, VIEWER, is_retryable};
+use crate::failure::{Call, EDITOR, PUBLISHER, SUBSCRIBER, VIEWER, is_retryable};
 use crate::name::{SubscriptionName, TopicName};
 
 /// Subscriptions of a page.
 const PAGE: i32 = 500;
 /// Tries of one call.
 const TRIES: u32 = 6;
+/// How long a start waits to know whether something exists.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries a call again while its failure may pass.
 async fn patiently<T, F: Future<Output = Result<T, Status>>>(
@@ -117,6 +120,102 @@ pub(crate) async fn list(client: &Client, project: &str, prefix: &str) -> Result
     }
 }
 
+/// Whether something is there, as far as one is allowed to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// It exists.
+    There,
+    /// It does not exist.
+    Missing,
+    /// The account may not look; whether it may publish or pull is another question.
+    Hidden,
+}
+
+fn sight<T>(call: Call<'_>, found: Result<T, Status>) -> Result<Sight> {
+    match found {
+        Ok(_) => Ok(Sight::There),
+        Err(status) if status.code() == Code::NotFound => Ok(Sight::Missing),
+        Err(status) if status.code() == Code::PermissionDenied => Ok(Sight::Hidden),
+        Err(status) => Err(call.error(&status)),
+    }
+}
+
+/// Looks for a topic; nothing is published.
+///
+/// # Errors
+/// If the service cannot be reached, or refuses the credentials.
+pub async fn look_for_topic(client: &Client, name: &TopicName) -> Result<Sight> {
+    let call = Call { what: "look at", resource: name.path(), role: VIEWER };
+    let found = patiently(call, || async move {
+        let message = pb::GetTopicRequest { topic: name.path().to_owned() };
+        client.publisher().get_topic(client.request(message, "topic", name.path()).await?).await
+    });
+    sight(call, found.await)
+}
+
+/// Looks for a subscription; nothing is taken from it.
+///
+/// # Errors
+/// As of [`look_for_topic`].
+pub async fn look_for_subscription(client: &Client, name: &SubscriptionName) -> Result<Sight> {
+    let call = Call { what: "look at", resource: name.path(), role: VIEWER };
+    sight(call, get_subscription(client, name).await)
+}
+
+/// Whether any subscription keeps what is published to a topic.
+///
+/// # Errors
+/// If they cannot be listed.
+pub async fn has_subscriptions(client: &Client, topic: &TopicName) -> Result<bool> {
+    let call = Call { what: "list the subscriptions of", resource: topic.path(), role: VIEWER };
+    let listed = patiently(call, || async move {
+        let message = pb::ListTopicSubscriptionsRequest {
+            topic: topic.path().to_owned(),
+            page_size: 1,
+            ..pb::ListTopicSubscriptionsRequest::default()
+        };
+        let request = client.request(message, "topic", topic.path()).await?;
+        client.publisher().list_topic_subscriptions(request).await
+    });
+    let listed = listed.await.map_err(|status| call.error(&status))?.into_inner();
+    Ok(!listed.subscriptions.is_empty())
+}
+
+/// Before a start: fails if a topic that will be published to is known not to exist. Whoever may publish need not be allowed to
+/// look, and a service that is away now may be back in time: what cannot be told shows with the first message.
+pub(crate) async fn need_topic(client: &Client, name: &TopicName) -> Result<()> {
+    match timeout(START_PATIENCE, look_for_topic(client, name)).await {
+        Ok(Ok(Sight::Missing)) => {
+            let call = Call { what: "publish to", resource: name.path(), role: PUBLISHER };
+            Err(call.error(&Status::not_found("")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same for a subscription that is to keep what is published: it keeps nothing from before it was made.
+pub(crate) async fn need_subscription(client: &Client, name: &SubscriptionName) -> Result<()> {
+    match timeout(START_PATIENCE, look_for_subscription(client, name)).await {
+        Ok(Ok(Sight::Missing)) => {
+            let call = Call { what: "pull from", resource: name.path(), role: SUBSCRIBER };
+            Err(call.error(&Status::not_found("")))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn get_subscription(client: &Client, name: &SubscriptionName) -> Result<pb::Subscription, Status> {
+    let call = Call { what: "look at", resource: name.path(), role: VIEWER };
+    let found = patiently(call, || async move {
+        let message = pb::GetSubscriptionRequest { subscription: name.path().to_owned() };
+        client
+            .subscriber()
+            .get_subscription(client.request(message, "subscription", name.path()).await?)
+            .await
+    });
+    found.await.map(tonic::Response::into_inner)
+}
+
 /// What a subscription is set to, as far as it matters to a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionFacts {
@@ -142,14 +241,7 @@ pub struct SubscriptionFacts {
 /// If it does not exist or may not be looked at, with the least role that allows it.
 pub async fn look_at(client: &Client, name: &SubscriptionName) -> Result<SubscriptionFacts> {
     let call = Call { what: "look at", resource: name.path(), role: VIEWER };
-    let found = patiently(call, || async move {
-        let message = pb::GetSubscriptionRequest { subscription: name.path().to_owned() };
-        client
-            .subscriber()
-            .get_subscription(client.request(message, "subscription", name.path()).await?)
-            .await
-    });
-    let found = found.await.map_err(|status| call.error(&status))?.into_inner();
+    let found = get_subscription(client, name).await.map_err(|status| call.error(&status))?;
     let pushes = found.push_config.as_ref().is_some_and(|push| !push.push_endpoint.is_empty())
         || found.bigquery_config.is_some()
         || found.cloud_storage_config.is_some();

@@ -81,7 +81,7 @@ impl Client {
         &self.endpoint
     }
 
-    fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         self.channel_of(self.turn.fetch_add(1, Ordering::Relaxed))
     }
 

@@ -56,8 +56,7 @@ pub struct LetterTopic {
 }
 
 impl LetterTopic {
-    /// Letters to `topic`; it and the subscription from which they are replayed are made if they do not exist and `create`
-    /// is set.
+    /// Letters to `topic`; it and the subscription from which they are replayed have to exist, or are made if `create` is set.
     ///
     /// # Errors
     /// If no credentials are found or the endpoint is no URL.
@@ -190,6 +189,12 @@ impl DeadLetters for LetterTopic {
                 let create = Create::of_topic(self.topic.clone(), self.subscription.as_slice().len());
                 admin::create_topic(&self.client, &self.topic).await?;
                 admin::create(&self.client, self.subscription.as_slice(), &create).await?;
+                return Ok(());
+            }
+            admin::need_topic(&self.client, &self.topic).await.map_err(|e| e.at("dead letters"))?;
+            if let Some(subscription) = &self.subscription {
+                let needed = admin::need_subscription(&self.client, subscription).await;
+                needed.map_err(|e| e.at("dead letters"))?;
             }
             Ok(())
         })

@@ -18,6 +18,7 @@ mod confirmation;
 mod failure;
 pub mod letters;
 mod name;
+pub mod permission;
 mod publisher;
 pub mod sink;
 pub mod source;

@@ -1,11 +1,12 @@
 //! One seed's world and the lives of its pipeline: crash, start again, until everything is processed.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_core::Incarnation;
 use millstream_core::dedupe::{GateConfig, Mode};
+use millstream_core::{Incarnation, Kind};
 use millstream_engine::{Handle, Restart, Settings, start};
 use tokio::time::{sleep, timeout};
 
@@ -269,6 +270,7 @@ enum Request {
 
 /// Plays the script, then waits for the pipeline's end.
 async fn perform(stage: &Stage, handle: &Handle, script: Vec<(Duration, Request)>) {
+    let draining = Cell::new(false);
     let play = async {
         for (pause, request) in script {
             sleep(pause).await;
@@ -280,7 +282,10 @@ async fn perform(stage: &Stage, handle: &Handle, script: Vec<(Duration, Request)
                     // Refused between attempts; the next life does not depend on it.
                     let _ = handle.savepoint(&format!("s{n}")).await;
                 }
-                Request::Drain => handle.drain(),
+                Request::Drain => {
+                    draining.set(true);
+                    handle.drain();
+                }
                 Request::Cancel => handle.cancel(),
                 Request::Kill => stage.kill(),
             }
@@ -296,6 +301,10 @@ async fn perform(stage: &Stage, handle: &Handle, script: Vec<(Duration, Request)
     };
     match timeout(LIFE_MAX, ended).await {
         Err(_) => stage.violation(format!("stuck: {:?}", handle.status().phase)),
+        // What it had in flight is told to be undone, and is the next life's.
+        Ok(Err(error)) if draining.get() && error.kind() == Kind::Transient => {
+            stage.lock().count("drains that failed", 1);
+        }
         Ok(Err(error)) => stage.violation(format!("the pipeline failed: {error}")),
         Ok(Ok(summary)) => {
             for residue in &summary.residues {

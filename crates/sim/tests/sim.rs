@@ -108,6 +108,7 @@ fn seeds() {
         "patches",
         "forwards",
         "restarts",
+        "drains that failed",
         "checkpoint timeouts",
         "savepoints restored over newer checkpoints",
     ];

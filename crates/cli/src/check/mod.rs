@@ -1,11 +1,12 @@
 //! What `check` finds out: a sample of the source is decoded and thrown away, and what it shows is held against the plan.
 //!
-//! Nothing is kept and nothing is acknowledged; of subscriptions nothing is taken, they are looked at. Folders are tested by making and removing an empty file.
+//! Nothing is kept and nothing is acknowledged; of subscriptions nothing is taken and to topics nothing is published, they are looked at. Folders are tested by making and removing an empty file.
 
 mod advice;
 mod folders;
 mod pubsub;
 mod sample;
+mod topics;
 
 pub(crate) use sample::{Sample, TableSample};
 
@@ -74,6 +75,7 @@ impl Report {
                 Sample::default()
             }
         };
+        findings.extend(topics::findings(plan).await);
         findings.sort_by(|a, b| (a.level, a.code, &a.table).cmp(&(b.level, b.code, &b.table)));
         Ok(Self { pipeline: plan.pipeline.clone(), sample, findings })
     }

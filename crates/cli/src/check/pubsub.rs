@@ -2,6 +2,7 @@
 
 use millstream_core::Result;
 use millstream_pubsub::admin::{SubscriptionFacts, look_at, resolve};
+use millstream_pubsub::permission::may_pull;
 use millstream_pubsub::{Client, PubsubConfig, SubscriptionName};
 
 use super::{Finding, Level};
@@ -29,6 +30,10 @@ async fn look(config: &PubsubConfig, out: &mut Vec<Finding>) -> Result<()> {
     let names = resolve(&client, config).await?;
     for name in &names {
         of_subscription(name, &look_at(&client, name).await?, out);
+        if may_pull(&client, name).await == Some(false) {
+            let text = format!("the account lacks roles/pubsub.subscriber on {name}");
+            push(out, Level::Error, "not_permitted", text, "grant it to the account of the credentials");
+        }
     }
     let streams = (names.len() * config.streams) as u64;
     let share = config.outstanding_messages_max / streams.max(1);

@@ -8,4 +8,7 @@ mod emulator;
 mod http;
 mod messages;
 mod operation;
+mod pubsub;
+mod service;
+mod topics;
 mod workplace;

@@ -70,7 +70,10 @@ impl Workplace {
         let child = self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut running = Running(Some(child));
         wait(|| {
-            assert!(running.0.as_mut().unwrap().try_wait().unwrap().is_none(), "{words:?} ended early");
+            if running.0.as_mut().unwrap().try_wait().unwrap().is_some() {
+                let ended = Ended::of(running.0.take().unwrap().wait_with_output().unwrap());
+                panic!("{words:?} ended early\n{}\n{}", ended.out, ended.err);
+            }
             ready()
         });
         running

@@ -22,6 +22,8 @@ mod generated;
 mod history;
 mod number;
 mod pipeline;
+mod pstest;
+mod publisher;
 mod pubsub;
 mod residual;
 mod scenarios;

@@ -1,133 +1,27 @@
 //! The same truth when the records come over Pub/Sub, unordered, with every fault that the emulator knows, and with pipeline and
 //! emulator killed on the way.
 
-use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_emulator::pubsub::Server;
-use pb::publisher_client::PublisherClient;
-use pb::subscriber_client::SubscriberClient;
-use serde_json::{Value as Json, json};
-use tokio::runtime::Runtime;
-use tonic::transport::Channel;
+use serde_json::json;
 
 use crate::chaos::{on_two_threads, records, verdict_of};
 use crate::corpus::{self, Variant};
 use crate::feeder::Random;
 use crate::pipeline::{Pipeline, Summary};
+use crate::publisher::{PATIENCE, Publisher, topics};
 
-const PROJECT: &str = "projects/truth";
 /// Everything that can go wrong between Pub/Sub and its clients, at rates that hit every scenario.
 const FAULTS: &str = "unavailable=0.05,lost_answer=0.02,cut=0.05,duplicate=0.1,reorder=0.3,lost_ack=0.1,slow_ack=0.1,early_expiry=0.05";
-/// Longer than anything should take.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// Kills in all, over all scenarios.
 const KILLS_OF_PIPELINE: usize = 30;
 const KILLS_OF_EMULATOR: usize = 10;
 
-/// The message that Debezium Server makes of a record: the value as data, the key as ordering key, headers as attributes.
-fn message(line: &str) -> pb::PubsubMessage {
-    let record: Json = serde_json::from_str(line).unwrap();
-    let text = |value: &Json| value.as_str().map(str::to_owned).unwrap_or_default();
-    let headers = record["headers"].as_array().into_iter().flatten();
-    let mut attributes: HashMap<String, String> =
-        headers.map(|header| (text(&header["key"]), text(&header["value"]))).collect();
-    let data = text(&record["value"]);
-    if data.is_empty() && attributes.is_empty() {
-        // Pub/Sub takes no message without both: a tombstone has to say something.
-        attributes.insert("tombstone".to_owned(), "true".to_owned());
-    }
-    let ordering_key = text(&record["key"]);
-    pb::PubsubMessage {
-        data: data.into_bytes().into(),
-        attributes,
-        ordering_key,
-        ..pb::PubsubMessage::default()
-    }
-}
-
-/// The topic that Debezium chose for a record; heartbeats' begin with what Pub/Sub refuses.
-fn topic_of(line: &str) -> String {
-    let record: Json = serde_json::from_str(line).unwrap();
-    let topic = record["topic"].as_str().unwrap_or("changes");
-    if topic.starts_with(|c: char| c.is_ascii_alphabetic()) { topic.to_owned() } else { format!("t{topic}") }
-}
-
-fn topics(lines: &[String]) -> BTreeSet<String> {
-    lines.iter().map(|line| topic_of(line)).collect()
-}
-
-/// A publisher that does not give up.
-struct Publisher {
-    runtime: Runtime,
-    address: String,
-}
-
-impl Publisher {
-    fn new(address: String) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { runtime, address }
-    }
-
-    fn channel(&self) -> Channel {
-        let _inside = self.runtime.enter();
-        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect_lazy()
-    }
-
-    /// Makes a topic and its subscription.
-    fn make(&self, topic: &str, exactly_once: bool) {
-        let channel = self.channel();
-        let name = format!("{PROJECT}/topics/{topic}");
-        let subscription = pb::Subscription {
-            name: format!("{PROJECT}/subscriptions/{topic}-sub"),
-            topic: name.clone(),
-            enable_exactly_once_delivery: exactly_once,
-            ..pb::Subscription::default()
-        };
-        self.until_it_works(async || {
-            let topic = pb::Topic { name: name.clone(), ..pb::Topic::default() };
-            there(PublisherClient::new(channel.clone()).create_topic(topic).await)?;
-            there(SubscriberClient::new(channel.clone()).create_subscription(subscription.clone()).await)
-        });
-    }
-
-    /// Publishes lines in requests of one key; a request that fails is sent again, so that some messages come twice.
-    fn publish(&self, lines: &[String]) {
-        let channel = self.channel();
-        let messages: Vec<_> = lines.iter().map(|line| (topic_of(line), message(line))).collect();
-        let together = |a: &(String, pb::PubsubMessage), b: &(String, pb::PubsubMessage)| {
-            a.0 == b.0 && a.1.ordering_key == b.1.ordering_key
-        };
-        for chunk in messages.chunk_by(together) {
-            let messages = chunk.iter().map(|(_, message)| message.clone()).collect();
-            let request = pb::PublishRequest { topic: format!("{PROJECT}/topics/{}", chunk[0].0), messages };
-            self.until_it_works(async || {
-                PublisherClient::new(channel.clone()).publish(request.clone()).await.map(|_| ())
-            });
-        }
-    }
-
-    fn until_it_works(&self, call: impl AsyncFn() -> Result<(), tonic::Status>) {
-        let began = Instant::now();
-        while let Err(status) = self.runtime.block_on(call()) {
-            let refused = status.code() == tonic::Code::InvalidArgument;
-            assert!(!refused && began.elapsed() < PATIENCE, "{status}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-fn there<T>(made: Result<T, tonic::Status>) -> Result<(), tonic::Status> {
-    match made {
-        Err(status) if status.code() != tonic::Code::AlreadyExists => Err(status),
-        _ => Ok(()),
-    }
-}
-
-fn pipeline(variant: &Variant, lines: &[String], address: &str, shards: u64) -> Pipeline {
+/// A pipeline that reads the subscriptions of the records' topics.
+pub(crate) fn pipeline(variant: &Variant, lines: &[String], address: &str, shards: u64) -> Pipeline {
     let subscriptions: Vec<String> = topics(lines).iter().map(|topic| format!("{topic}-sub")).collect();
     let mut pipeline = Pipeline::new(variant, variant.types(), &PathBuf::new());
     pipeline.set(
@@ -146,7 +40,7 @@ fn pipeline(variant: &Variant, lines: &[String], address: &str, shards: u64) -> 
 }
 
 /// Waits until `done`, or the process ended by itself.
-fn until(process: &mut Child, pipeline: &Pipeline, done: impl Fn() -> bool) -> Result<(), String> {
+pub(crate) fn until(process: &mut Child, pipeline: &Pipeline, done: impl Fn() -> bool) -> Result<(), String> {
     let began = Instant::now();
     while !done() {
         if let Some(status) = process.try_wait().unwrap() {
@@ -162,7 +56,7 @@ fn until(process: &mut Child, pipeline: &Pipeline, done: impl Fn() -> bool) -> R
 }
 
 /// Drains a running pipeline; its summary. By a signal: a pipeline that has only just started has no control socket yet.
-fn drain(mut process: Child, pipeline: &Pipeline) -> Result<Summary, String> {
+pub(crate) fn drain(mut process: Child, pipeline: &Pipeline) -> Result<Summary, String> {
     Command::new("kill").args(["-TERM", &process.id().to_string()]).status().unwrap();
     let status = process.wait().unwrap();
     if !status.success() {

@@ -19,6 +19,7 @@ mod message;
 mod names;
 mod ordering;
 mod paging;
+pub(crate) mod permissions;
 mod publisher;
 mod record;
 mod recovery;
@@ -43,4 +44,5 @@ pub(crate) mod api {
 
     include!(concat!(env!("OUT_DIR"), "/google.pubsub.v1.Publisher.rs"));
     include!(concat!(env!("OUT_DIR"), "/google.pubsub.v1.Subscriber.rs"));
+    include!(concat!(env!("OUT_DIR"), "/google.iam.v1.IAMPolicy.rs"));
 }

@@ -11,12 +11,14 @@ use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Status};
 
+use super::api::i_a_m_policy_server::IAMPolicyServer;
 use super::api::publisher_server::PublisherServer;
 use super::api::subscriber_server::SubscriberServer;
 use super::broker::Broker;
 use super::counts::Counts;
 use super::faults::Faults;
 use super::message::BYTES_MAX;
+use super::permissions::PolicyService;
 use super::publisher::PublisherService;
 use super::subscriber::SubscriberService;
 use super::{api, names, subscription, topic};
@@ -140,6 +142,7 @@ impl Builder {
             .http2_keepalive_interval(Some(KEEPALIVE))
             .add_service(publisher)
             .add_service(subscriber)
+            .add_service(IAMPolicyServer::new(PolicyService(broker.clone())))
             .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
                 let _ = stopping.changed().await;
             });

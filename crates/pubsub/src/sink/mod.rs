@@ -46,7 +46,7 @@ pub struct SinkConfig {
     pub format: Format,
     /// Whether messages carry the key as ordering key. Without it requests are larger and go side by side.
     pub ordering_keys: bool,
-    /// Make the topic if it does not exist.
+    /// Make the topic if it does not exist. Otherwise that fails the start.
     pub create: bool,
 }
 
@@ -160,9 +160,9 @@ impl Sink for PubsubSink {
     fn recover<'a>(&'a mut self, _last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             if self.config.create {
-                admin::create_topic(&self.client, &self.config.topic).await?;
+                return admin::create_topic(&self.client, &self.config.topic).await;
             }
-            Ok(())
+            admin::need_topic(&self.client, &self.config.topic).await
         })
     }
 

@@ -9,8 +9,8 @@ use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
 use millstream_core::{Error, Result};
 use prost::Message;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout};
-use tonic::{Status, Streaming};
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Status, Streaming};
 
 use super::ledger::Limits;
 use super::shared::Shared;
@@ -22,9 +22,8 @@ use crate::name::SubscriptionName;
 
 /// An empty request this often keeps a silent stream open.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// Some servers answer a stream only with its first message: one that was not refused for so long counts as open.
-/// Longer than connecting may take.
-const SILENT_OPENING: Duration = Duration::from_secs(12);
+/// Some servers answer a stream only with its first message. One that says nothing for so long is asked whether it is there.
+const SILENT_OPENING: Duration = Duration::from_secs(1);
 /// A stream that was open for so long did not fail.
 const LASTING: Duration = Duration::from_secs(30);
 /// With this version the service sends heartbeats of its own.
@@ -125,14 +124,37 @@ impl Pull {
             self.client.stream_request(requests(first, held), "subscription", self.name.path()).await?;
         let mut subscriber = self.client.stream_subscriber(self.stream);
         let mut opening = pin!(subscriber.streaming_pull(request));
-        let opened = match timeout(SILENT_OPENING, &mut opening).await {
-            Ok(opened) => opened,
-            Err(_) => {
+        let opened = tokio::select! {
+            biased;
+            opened = &mut opening => opened,
+            there = self.is_there() => {
+                there?;
                 self.shared.up(self.stream);
                 opening.await
             }
         };
         opened.map(tonic::Response::into_inner)
+    }
+
+    /// Whether the server, silent on the stream, answers on its connection and lets this subscription be pulled from: asked until
+    /// it does, with an extension of no lease, which takes the same permission and changes nothing.
+    async fn is_there(&self) -> Result<(), Status> {
+        loop {
+            sleep(SILENT_OPENING).await;
+            let message = pb::ModifyAckDeadlineRequest {
+                subscription: self.name.path().to_owned(),
+                ack_deadline_seconds: self.lease.as_secs() as i32,
+                ..pb::ModifyAckDeadlineRequest::default()
+            };
+            let request = self.client.request(message, "subscription", self.name.path()).await?;
+            match self.client.stream_subscriber(self.stream).modify_ack_deadline(request).await {
+                Ok(_) => return Ok(()),
+                // That there is no lease to extend says all the same that somebody is there.
+                Err(status) if status.code() == Code::InvalidArgument => return Ok(()),
+                Err(status) if is_retryable(status.code()) => {}
+                Err(status) => return Err(status),
+            }
+        }
     }
 
     /// Notes the leases of a response and hands its messages on.

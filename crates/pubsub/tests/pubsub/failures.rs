@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use millstream_core::{Error, Kind, Source};
-use millstream_pubsub::{Connection, PubsubConfig, PubsubSource};
+use millstream_pubsub::permission::{may_publish, may_pull};
+use millstream_pubsub::{Client, Connection, PubsubConfig, PubsubSource};
 
-use crate::world::{BUDGET, SUBSCRIPTION, World, name};
+use crate::world::{BUDGET, SUBSCRIPTION, TOPIC, World, name, topic};
 
 /// The error that a source ends with.
 async fn failure(config: PubsubConfig) -> Error {
@@ -63,8 +64,8 @@ async fn a_service_that_is_not_there_is_no_silent_one() {
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 }
 
-/// A service that takes connections and says nothing was taken for a silent one after two seconds: `run --until-idle` ended well with
-/// nothing read.
+/// A service that takes connections and says nothing was taken for a silent one, after two seconds and later after twelve: `run
+/// --until-idle` ended well with nothing read. It is silent only if it answers a call beside the stream.
 #[tokio::test]
 async fn a_service_that_never_answers_is_no_silent_one() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -82,6 +83,21 @@ async fn a_service_that_never_answers_is_no_silent_one() {
         }
     };
     assert_eq!(error.kind(), Kind::Transient);
+}
+
+/// Permissions are asked for without using them; servers that know none leave it open.
+#[tokio::test]
+async fn permissions_are_asked_for() {
+    let world = World::new(|_| {}).await;
+    let client = Client::new(&world.connection(), 1).unwrap();
+    let asked =
+        async || (may_publish(&client, &topic(TOPIC)).await, may_pull(&client, &name(SUBSCRIPTION)).await);
+    assert_eq!(asked().await, (Some(true), Some(true)));
+    assert_eq!(may_publish(&client, &topic("projects/p/topics/missing")).await, Some(false));
+    world.faults(&format!("deny={TOPIC}:PERMISSION_DENIED"));
+    assert_eq!(asked().await, (Some(false), Some(true)));
+    world.faults("script=TestIamPermissions@1*2:UNIMPLEMENTED");
+    assert_eq!(asked().await, (None, None));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Dead letters to a topic, and back.
 
-use millstream_core::{Body, Cause, DeadLetter, DeadLetters, Source, Stage};
+use millstream_core::{Body, Cause, DeadLetter, DeadLetters, Kind, Source, Stage};
 use millstream_pubsub::letters::restore;
 use millstream_pubsub::{LetterTopic, PubsubSource};
 
-use crate::world::{World, batches, name, release, topic};
+use crate::world::{SUBSCRIPTION, TOPIC, World, batches, name, release, topic};
 
 fn letter(value: &[u8], n: u64) -> DeadLetter {
     DeadLetter {
@@ -60,4 +60,24 @@ async fn letters_are_published_before_the_checkpoint_and_come_back_as_records() 
         assert!(matches!(source.next(crate::world::BUDGET).await.unwrap(), millstream_core::Next::Idle));
     }
     assert_eq!(world.server.counts().acked, 2);
+}
+
+/// A topic that does not exist was found out with the first bad record, perhaps after months; and letters that are published before
+/// their subscription is made are in none.
+#[tokio::test]
+async fn a_topic_or_subscription_that_does_not_exist_fails_the_start() {
+    let world = World::new(|_| {}).await;
+    let (missing, missing_sub) = ("projects/p/topics/missing", "projects/p/subscriptions/missing-sub");
+    for (of, subscription, named) in [(missing, SUBSCRIPTION, missing), (TOPIC, missing_sub, missing_sub)] {
+        let mut out =
+            LetterTopic::new(&world.connection(), topic(of), Some(name(subscription)), false).unwrap();
+        let error = out.recover(None).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Fatal);
+        let text = error.to_string();
+        assert!(text.starts_with("dead letters: ") && text.contains(named), "{text}");
+        assert!(text.contains("let `create` make it"), "{text}");
+    }
+    let mut out =
+        LetterTopic::new(&world.connection(), topic(TOPIC), Some(name(SUBSCRIPTION)), false).unwrap();
+    out.recover(None).await.unwrap();
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use millstream_core::record::{Range, Slot};
 use millstream_core::sink::Judged;
 use millstream_core::{
-    Column, Event, EventId, Facts, Incarnation, Key, Op, Order, Output, OutputBatch, PartitionId, Position,
-    RecordBatch, RowBuilder, RowSchema, Sink, TableName, Type, Value,
+    Column, Error, Event, EventId, Facts, Incarnation, Key, Kind, Op, Order, Output, OutputBatch,
+    PartitionId, Position, RecordBatch, RowBuilder, RowSchema, Sink, TableName, Type, Value,
 };
 use millstream_pubsub::PubsubSink;
 use millstream_pubsub::sink::{Format, SinkConfig};
@@ -132,7 +132,30 @@ async fn a_topic_that_does_not_exist_is_named() {
         create: false,
     };
     let mut sink = PubsubSink::new(config).unwrap();
+    let says = |error: Error| {
+        let text = error.to_string();
+        assert!(text.contains("projects/p/topics/missing") && text.contains("does not exist"), "{text}");
+        assert_eq!(error.kind(), Kind::Fatal);
+    };
+    says(sink.recover(None).await.unwrap_err());
+    // One that is deleted while the pipeline runs.
     sink.write(&output()).await.unwrap();
-    let error = sink.prepare().await.unwrap_err().to_string();
-    assert!(error.contains("projects/p/topics/missing") && error.contains("does not exist"), "{error}");
+    says(sink.prepare().await.unwrap_err());
+}
+
+/// An account that publishes need not be allowed to look, and a service that is away at the start may come back.
+#[tokio::test]
+async fn a_topic_that_cannot_be_seen_may_be_there() {
+    let world = World::new(|_| {}).await;
+    for faults in ["script=GetTopic@1*9:PERMISSION_DENIED", "script=GetTopic@1*9:UNAVAILABLE"] {
+        world.faults(faults);
+        let config = SinkConfig {
+            connection: world.connection(),
+            topic: topic(TOPIC),
+            format: Format::Record,
+            ordering_keys: true,
+            create: false,
+        };
+        PubsubSink::new(config).unwrap().recover(None).await.unwrap();
+    }
 }
