@@ -59,6 +59,8 @@ pub struct DeadLetter {
     pub cause: Cause,
     /// The table (`schema.table`), where it was known.
     pub table: Option<String>,
+    /// The sink that refused the row; `None` of the stages before.
+    pub sink: Option<String>,
     /// The original value bytes; `None` for a record without value.
     pub value: Option<Vec<u8>>,
     /// The original key bytes.

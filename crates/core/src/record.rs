@@ -36,6 +36,9 @@ pub struct Slot {
     pub failures: u32,
     /// Why the frame around the record could not be read.
     pub broken: Option<Cause>,
+    /// The sink that the record comes for again, as it refused its row: this sink takes the row although its event is no
+    /// new one, and others leave it. In a batch all records come again or none.
+    pub again_for: Option<Box<str>>,
 }
 
 /// Records of one partition, in order, and the position after the last of them.
@@ -60,6 +63,11 @@ impl RecordBatch {
     /// The record of a slot; `None` behind the last one.
     pub fn record(&self, index: usize) -> Option<Record<'_>> {
         self.slots.get(index).map(|slot| Record { batch: self, slot })
+    }
+
+    /// Whether its records come [again](Slot::again_for) for sinks that refused their rows.
+    pub fn is_again(&self) -> bool {
+        self.slots.first().is_some_and(|slot| slot.again_for.is_some())
     }
 
     /// The bytes of a range.

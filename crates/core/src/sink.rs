@@ -15,7 +15,7 @@ use crate::schema::RowSchema;
 
 /// An event with what dedupe said of it. Two gates, never one: histories take what is `distinct`, replicas what is
 /// `newest`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Judged {
     /// The event; its `order` may have been adjusted (see dedupe).
     pub event: Box<Event>,
@@ -40,7 +40,7 @@ impl Judged {
 
 /// Values of an older event for columns that the key's newest row did not carry: replicas set these columns and leave
 /// the others; histories ignore it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Patch {
     /// Table and columns.
     pub schema: Arc<RowSchema>,
@@ -55,7 +55,7 @@ pub struct Patch {
 }
 
 /// One item for sinks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Output {
     /// An event and its verdict.
     Event(Judged),
@@ -90,7 +90,7 @@ pub struct WriteReport {
     pub superseded: u64,
     /// Events that this sink leaves out by its nature: a keyless event in a replica.
     pub filtered: u64,
-    /// Events that were not distinct.
+    /// Events that were not distinct, or that came again for another sink.
     pub duplicates: u64,
     /// Refused events.
     pub rejected: Vec<Rejection>,

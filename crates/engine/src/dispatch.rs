@@ -123,6 +123,7 @@ pub(crate) fn letter(records: &RecordBatch, index: u32, refusal: Refusal) -> Dea
         stage: refusal.stage,
         cause: refusal.cause,
         table: refusal.table,
+        sink: None,
         value,
         key: record.key().map(<[u8]>::to_vec),
         headers: record.headers().map(|h| (h.name.to_vec(), h.value.to_vec())).collect(),

@@ -74,9 +74,10 @@ impl Shard {
     async fn batch(&mut self, batch: ShardBatch) -> Staged {
         let mut outputs = Vec::with_capacity(batch.events.len() + 8);
         let mut sends = Vec::new();
+        let again = batch.records.is_again();
         for event in batch.events {
             let late = matches!((event.facts.ts_ms, batch.watermark_ms), (Some(ts), Some(w)) if ts < w);
-            self.gate.judge(event, late, &mut outputs, &mut sends)?;
+            self.gate.judge(event, late, again, &mut outputs, &mut sends)?;
         }
         // Not what came in: a truncate comes to every shard and is one event, its own shard's.
         let count = outputs.iter().filter(|output| matches!(output, Output::Event(_))).count();
@@ -220,7 +221,7 @@ mod tests {
             record: 0,
         };
         let mut sends = Vec::new();
-        gate().judge(Box::new(event), false, &mut Vec::new(), &mut sends).unwrap();
+        gate().judge(Box::new(event), false, false, &mut Vec::new(), &mut sends).unwrap();
         sends.remove(0)
     }
 

@@ -68,13 +68,21 @@ impl SinkLane {
         batch: &Arc<OutputBatch>,
         counters: &mut SinkCounters,
     ) -> Staged<Vec<DeadLetter>> {
+        let own;
+        let (batch, others) = match self.for_others(batch) {
+            0 => (&**batch, 0),
+            others => {
+                own = self.own_part(batch);
+                (&own, others)
+            }
+        };
         let report = self.sink.write(batch).await.map_err(|e| e.at(&self.name))?;
         let WriteReport { written, superseded, filtered, duplicates, rejected } = report;
         counters.add(&SinkCounters {
             written,
             superseded,
             filtered,
-            duplicates,
+            duplicates: duplicates + others,
             rejected: rejected.len() as u64,
             absent: 0,
         });
@@ -82,11 +90,32 @@ impl SinkLane {
             Output::Event(judged) => {
                 let table = Some(judged.event.schema.table.qualified());
                 let refusal = Refusal { stage: Stage::Write, cause: rejection.cause, table };
-                Some(letter(&batch.records, judged.event.record, refusal))
+                let sink = Some(self.name.clone());
+                Some(DeadLetter { sink, ..letter(&batch.records, judged.event.record, refusal) })
             }
             Output::Patch(_) => None,
         });
         Ok(letters.collect())
+    }
+
+    /// How many events of a batch come again for other sinks.
+    fn for_others(&self, batch: &OutputBatch) -> u64 {
+        if !batch.records.is_again() {
+            return 0;
+        }
+        batch.outputs.iter().filter(|output| !self.is_own(batch, output)).count() as u64
+    }
+
+    /// Whether an output does not come again, or does so for this sink.
+    fn is_own(&self, batch: &OutputBatch, output: &Output) -> bool {
+        let Output::Event(judged) = output else { return true };
+        let slot = batch.records.slots.get(judged.event.record as usize);
+        slot.and_then(|slot| slot.again_for.as_deref()).is_none_or(|sink| sink == self.name)
+    }
+
+    fn own_part(&self, batch: &OutputBatch) -> OutputBatch {
+        let outputs = batch.outputs.iter().filter(|output| self.is_own(batch, output)).cloned().collect();
+        OutputBatch { outputs, records: batch.records.clone() }
     }
 
     async fn tell(

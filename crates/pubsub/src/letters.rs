@@ -231,6 +231,7 @@ mod tests {
             stage: Stage::Parse,
             cause: Cause::new("invalid_json", "é".repeat(2000)),
             table: Some("public.orders".into()),
+            sink: None,
             value: value.map(<[u8]>::to_vec),
             key: Some(key.to_vec()),
             headers: vec![(b"h".to_vec(), b"1".to_vec())],

@@ -122,10 +122,10 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
     let plan = Arc::new(plan(&arguments.on.config)?);
     let chosen = choose(&plan, arguments)?;
     let ids: Vec<LetterId> = chosen.to_replay;
-    if chosen.write_stage > 0 {
+    if chosen.sinkless > 0 {
         tracing::warn!(
-            "{} of the write stage left out: their events are known to the keyed state, so a replay would drop them as duplicates",
-            plural(chosen.write_stage, "letter")
+            "{} of the write stage left out: the sink that refused them is not in the config (any more)",
+            plural(chosen.sinkless, "letter")
         );
     }
     let topic_before_ms = topic_before_ms(&plan, arguments);
@@ -232,14 +232,14 @@ fn finish(arguments: &Replay, plan: &Plan, asked: &Asked, ended: Option<(&run::E
 /// The letters that a replay is to send.
 struct Chosen {
     to_replay: Vec<LetterId>,
-    /// Matching letters that cannot be replayed.
-    write_stage: u64,
+    /// Matching letters of the write stage whose sink there is not.
+    sinkless: u64,
 }
 
 fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
     let wanted = parse(&arguments.ids)?;
     let replayed = replayed(&plan.dead_letters);
-    let mut chosen = Chosen { to_replay: Vec::new(), write_stage: 0 };
+    let mut chosen = Chosen { to_replay: Vec::new(), sinkless: 0 };
     for letter in letters(&plan.dead_letters)? {
         let letter = letter?;
         let Some(id) = letter.letter_id() else { continue };
@@ -247,9 +247,10 @@ fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
             && arguments.cause.as_ref().is_none_or(|code| *code == letter.code)
             && (arguments.table.is_none() || arguments.table == letter.table)
             && !replayed.get(id.stage.name()).is_some_and(|ranges| ranges.contains(id.number));
+        let has_sink = plan.sinks.iter().any(|sink| letter.sink.as_deref() == Some(&*sink.name));
         match (matches, id.stage) {
             (false, _) => {}
-            (true, Stage::Write) => chosen.write_stage += 1,
+            (true, Stage::Write) if !has_sink => chosen.sinkless += 1,
             (true, _) => chosen.to_replay.push(id),
         }
     }

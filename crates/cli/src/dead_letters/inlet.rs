@@ -283,6 +283,7 @@ fn push(batch: &mut RecordBatch, letter: &Letter, number: u64) -> bool {
         topic,
         offset: number,
         failures: letter.attempt,
+        again_for: letter.sink.as_deref().map(Into::into),
         ..Slot::default()
     });
     true

@@ -82,6 +82,9 @@ pub(crate) struct Letter {
     pub(crate) cause: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) table: Option<String>,
+    /// The sink that refused the row, of the write stage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sink: Option<String>,
     /// The file or subscription it came from; for a replayed letter `dead-letters/<stage>`.
     pub(crate) partition: String,
     /// Its byte offset there, or a number derived from its message id; for a replayed letter its number.
@@ -118,6 +121,7 @@ impl Letter {
             code: dead.cause.code.to_owned(),
             cause: dead.cause.text.clone(),
             table: dead.table.clone(),
+            sink: dead.sink.clone(),
             partition: dead.partition.clone(),
             offset: dead.offset,
             message_id: payload(&dead.message_id),

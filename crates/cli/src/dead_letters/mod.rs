@@ -2,8 +2,8 @@
 //! pipeline.
 //!
 //! Limits: letters are never removed by the pipeline; delete a file, or lines of it, when they are no longer wanted
-//! (numbers go on). A letter of the write stage cannot be replayed, since its event is known to the keyed state and
-//! would be dropped as a duplicate.
+//! (numbers go on). A letter of the write stage comes again for the sink that it names: its event is known to the keyed
+//! state, and other sinks have its row.
 
 mod inlet;
 mod letter;

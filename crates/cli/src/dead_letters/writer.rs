@@ -239,6 +239,7 @@ mod tests {
             stage,
             cause: Cause::new("invalid_json", "expected a value at byte 3"),
             table: None,
+            sink: None,
             value: Some(value.to_vec()),
             key: None,
             headers: vec![(b"h".to_vec(), vec![0xff])],

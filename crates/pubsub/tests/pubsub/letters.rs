@@ -11,6 +11,7 @@ fn letter(value: &[u8], n: u64) -> DeadLetter {
         stage: Stage::Parse,
         cause: Cause::new("invalid_json", "expected a value at byte 0"),
         table: None,
+        sink: None,
         value: Some(value.to_vec()),
         key: Some(b"{\"id\":7}".to_vec()),
         headers: vec![(b"h".to_vec(), b"v".to_vec())],

@@ -200,7 +200,9 @@ impl World {
         let owner = shard_of(&event, shards);
         for shard in 0..shards {
             if shard == owner || event.op == Op::Truncate {
-                self.at(shard, |gate, out, sends| gate.judge(Box::new(event.clone()), false, out, sends));
+                self.at(shard, |gate, out, sends| {
+                    gate.judge(Box::new(event.clone()), false, false, out, sends)
+                });
             }
         }
     }
