@@ -11,7 +11,7 @@
 //! | anything else | the record's own headers |
 //!
 //! Letters are published before the checkpoint that counts them. After a crash they are published again: readers tell them by partition
-//! and offset.
+//! and offset. A letter that no message can hold whole (headers or key above the limits of attributes, more than 10 MB) goes elsewhere.
 
 use std::collections::HashMap;
 
@@ -46,18 +46,19 @@ const TOPIC: &str = "millstream-topic";
 const MESSAGE_ID: &str = "millstream-message-id";
 const PUBLISH_TIME: &str = "millstream-publish-time-ms";
 
-/// A topic for dead letters.
+/// A topic for dead letters. Its token is that of the place for the others: messages cannot be taken back.
 pub struct LetterTopic {
     client: Client,
     topic: TopicName,
     subscription: Option<SubscriptionName>,
     create: bool,
     publisher: Publisher,
+    others: Box<dyn DeadLetters>,
 }
 
 impl LetterTopic {
-    /// Letters to `topic`; it and the subscription from which they are replayed are made if they do not exist and `create`
-    /// is set.
+    /// Letters to `topic`, and those that no message can hold to `others`; the topic and the subscription from which letters are
+    /// replayed are made if they do not exist and `create` is set.
     ///
     /// # Errors
     /// If no credentials are found or the endpoint is no URL.
@@ -66,19 +67,15 @@ impl LetterTopic {
         topic: TopicName,
         subscription: Option<SubscriptionName>,
         create: bool,
+        others: Box<dyn DeadLetters>,
     ) -> Result<Self> {
         let client = Client::new(connection, 1)?;
         let publisher = Publisher::new(client.clone(), topic.clone());
-        Ok(Self { client, topic, subscription, create, publisher })
+        Ok(Self { client, topic, subscription, create, publisher, others })
     }
 }
 
-/// Whether a letter can be kept whole as a message: its headers and key within the limits of attributes, all of it within 10 MB.
-/// Others need another place.
-pub fn fits(letter: &DeadLetter) -> bool {
-    message(letter).is_some()
-}
-
+/// The letter as a message; `None` if none can hold it whole.
 fn message(letter: &DeadLetter) -> Option<pb::PubsubMessage> {
     let mut attributes = HashMap::new();
     for (name, value) in &letter.headers {
@@ -184,23 +181,23 @@ fn restore_slot(slot: &mut Slot, buffer: &mut Vec<u8>) {
 }
 
 impl DeadLetters for LetterTopic {
-    fn recover<'a>(&'a mut self, _last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
+    fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             if self.create {
                 let create = Create::of_topic(self.topic.clone(), self.subscription.as_slice().len());
                 admin::create_topic(&self.client, &self.topic).await?;
                 admin::create(&self.client, self.subscription.as_slice(), &create).await?;
             }
-            Ok(())
+            self.others.recover(last).await
         })
     }
 
     fn write<'a>(&'a mut self, letters: &'a [DeadLetter]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             for letter in letters {
-                // Whoever writes has asked whether it fits.
-                if let Some(message) = message(letter) {
-                    self.publisher.add(message).await?;
+                match message(letter) {
+                    Some(message) => self.publisher.add(message).await?,
+                    None => self.others.write(std::slice::from_ref(letter)).await?,
                 }
             }
             Ok(())
@@ -210,7 +207,7 @@ impl DeadLetters for LetterTopic {
     fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
         Box::pin(async move {
             self.publisher.publish().await?;
-            Ok(None)
+            self.others.prepare().await
         })
     }
 }
@@ -283,6 +280,7 @@ mod tests {
 
     #[test]
     fn what_attributes_cannot_hold_does_not_fit() {
+        let fits = |letter: &DeadLetter| message(letter).is_some();
         assert!(fits(&letter(b"k", Some(b"v"))));
         assert!(!fits(&letter(&[b'k'; 1025], Some(b"v"))));
         assert!(!fits(&letter(b"k", Some(&vec![b'v'; 10_000_000]))));
