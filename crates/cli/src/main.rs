@@ -11,6 +11,7 @@ mod demo;
 mod discard;
 mod doors;
 mod explain;
+mod memory;
 mod output;
 mod plan;
 mod progress;
@@ -28,6 +29,7 @@ use tracing_subscriber::EnvFilter;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    memory::decline_huge_pages();
     let arguments = arguments::Arguments::parse();
     let filter =
         EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use millstream_core::evolution::ChangePolicy;
-use millstream_core::{Decoder, Error, Incarnation, Result, Sink, Source, TableName};
+use millstream_core::{DeadLetters, Decoder, Error, Incarnation, Result, Sink, Source, TableName};
 use millstream_decode::{self as decode, FlatOptions, Modes, Options, TableHints};
 use millstream_duckdb::{self as duckdb, DuckConfig, DuckSink};
 use millstream_pubsub::{LetterTopic, PubsubConfig, PubsubSink, PubsubSource};
@@ -56,9 +56,9 @@ pub(crate) fn sink(plan: &SinkPlan) -> Result<Box<dyn Sink>> {
     }
 }
 
-/// The plan's topic of dead letters.
-pub(crate) fn letter_topic(plan: &LetterTopicPlan) -> Result<LetterTopic> {
-    LetterTopic::new(&plan.connection, plan.topic.clone(), plan.subscription.clone(), plan.create)
+/// The plan's topic of dead letters, beside the place for those that no message can hold.
+pub(crate) fn letter_topic(plan: &LetterTopicPlan, others: Box<dyn DeadLetters>) -> Result<LetterTopic> {
+    LetterTopic::new(&plan.connection, plan.topic.clone(), plan.subscription.clone(), plan.create, others)
 }
 
 /// What makes a source of the topic's letters; `None` without a subscription.

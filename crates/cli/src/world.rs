@@ -8,7 +8,7 @@ use millstream_engine::{Clock, Restart, Settings, SystemClock, World};
 use millstream_state::LocalStore;
 
 use crate::config::{DedupeMode, ReplicaIdentity};
-use crate::dead_letters::{Desk, Inlet, Post, Writer};
+use crate::dead_letters::{Desk, Inlet, Writer};
 use crate::plan::Plan;
 use crate::registry;
 
@@ -88,10 +88,10 @@ impl World for PlanWorld {
     }
 
     fn dead_letters(&self) -> Result<Box<dyn DeadLetters>> {
-        let folder = Writer::new(&self.plan.dead_letters);
+        let folder = Box::new(Writer::new(&self.plan.dead_letters));
         Ok(match &self.plan.letter_topic {
-            Some(topic) => Box::new(Post::new(registry::letter_topic(topic)?, folder)),
-            None => Box::new(folder),
+            Some(topic) => Box::new(registry::letter_topic(topic, folder)?),
+            None => folder,
         })
     }
 

@@ -49,6 +49,12 @@ pub struct SourceFigures {
     pub outstanding_messages: Option<u64>,
     /// The same in bytes.
     pub outstanding_bytes: Option<u64>,
+    /// How many messages may be outstanding; the broker sends no more then.
+    pub outstanding_messages_max: Option<u64>,
+    /// The same in bytes.
+    pub outstanding_bytes_max: Option<u64>,
+    /// How long the broker kept messages back on some connection because that much was outstanding there, ms in all.
+    pub held_ms: Option<u64>,
     /// How long ago the oldest of them was delivered, ms; 0 if there is none.
     pub oldest_outstanding_ms: Option<u64>,
     /// Connections over which the broker delivers now.

@@ -43,7 +43,8 @@ impl Intake {
         // Whether the coordinator knows that the source waits for a release.
         let mut held = false;
         let mut releases: Vec<Vec<(PartitionId, Position)>> = Vec::new();
-        let mut last_record = Instant::now();
+        // Since when the source was asked and answered that there is nothing. Time in which nobody asked it is no silence.
+        let mut quiet_since: Option<Instant> = None;
         loop {
             let taken = {
                 // Kept across orders: a source that waits longer than an epoch for its records must get to its answer.
@@ -63,6 +64,7 @@ impl Intake {
                                 let since = paused_since.take();
                                 gauges.paused(since.map_or(Duration::ZERO, |since| since.elapsed()));
                                 paused_since = pause.then(Instant::now);
+                                quiet_since = None;
                             }
                             Some(IntakeOrder::Stop) => stopped = true,
                             Some(IntakeOrder::Close { cancelled }) => break Taken::Close { cancelled },
@@ -92,28 +94,36 @@ impl Intake {
             if !resting.is_empty() {
                 workers.hand(Work::Rest(resting)).await?;
             }
+            let is_over = match &taken {
+                Taken::Next(Given { next: Next::End, .. }) => true,
+                Taken::Next(Given { next: Next::Idle, asked, .. }) => {
+                    let since = *quiet_since.get_or_insert(*asked);
+                    idle.is_some_and(|idle| since.elapsed() >= idle)
+                }
+                // Neither a wait nor a full source says that there is nothing more.
+                Taken::Next(_) => {
+                    quiet_since = None;
+                    false
+                }
+                Taken::Nothing | Taken::Close { .. } => false,
+            };
+            if is_over {
+                stopped = true;
+                reports.send(Report::Exhausted).await.map_err(gone)?;
+            }
             match taken {
-                Taken::Nothing | Taken::Close { .. } => {}
-                Taken::Next((Next::Batch(batch), permit)) => {
-                    last_record = Instant::now();
+                Taken::Next(Given { next: Next::Batch(batch), permit, .. }) => {
                     gauges.records_in.fetch_add(batch.slots.len() as u64, Ordering::Relaxed);
                     gauges.bytes_in.fetch_add(batch.buffer.len() as u64, Ordering::Relaxed);
                     let permit = fit(permit, &batch, &budget, budget_units).await;
                     workers.hand(Work::Batch(batch, Arc::new(permit))).await?;
                 }
-                // Neither says that there is nothing more.
-                Taken::Next((Next::Waiting, _)) => last_record = Instant::now(),
-                Taken::Next((Next::Held, _)) => {
-                    last_record = Instant::now();
+                Taken::Next(Given { next: Next::Held, .. }) => {
                     if !std::mem::replace(&mut held, true) {
                         reports.send(Report::Held).await.map_err(gone)?;
                     }
                 }
-                Taken::Next((Next::Idle, _)) if idle.is_none_or(|idle| last_record.elapsed() < idle) => {}
-                Taken::Next((Next::Idle | Next::End, _)) => {
-                    stopped = true;
-                    reports.send(Report::Exhausted).await.map_err(gone)?;
-                }
+                Taken::Next(_) | Taken::Nothing | Taken::Close { .. } => {}
             }
         }
     }
@@ -121,12 +131,20 @@ impl Intake {
 
 /// What ended a wait for records.
 enum Taken {
-    Next((Next, OwnedSemaphorePermit)),
+    Next(Given),
     /// Something is to be released first.
     Nothing,
     Close {
         cancelled: bool,
     },
+}
+
+/// What the source gave, within the budget that it was given.
+struct Given {
+    next: Next,
+    permit: OwnedSemaphorePermit,
+    /// When it was asked.
+    asked: Instant,
 }
 
 /// The decode workers and whose turn it is; dispatch collects in the same turns.
@@ -147,18 +165,15 @@ impl Turns {
 }
 
 /// Waits for room in the budget, then for records. Cancel-safe: a dropped wait gives its permits back.
-async fn take(
-    source: &mut dyn Source,
-    budget: &Arc<Semaphore>,
-    gauges: &Gauges,
-) -> Result<(Next, OwnedSemaphorePermit)> {
-    let (asked, paused_before) = (Instant::now(), gauges.paused_for());
+async fn take(source: &mut dyn Source, budget: &Arc<Semaphore>, gauges: &Gauges) -> Result<Given> {
+    let (began, paused_before) = (Instant::now(), gauges.paused_for());
     let units = (BUDGET.bytes / UNIT) as u32;
     let permit =
         budget.clone().acquire_many_owned(units).await.expect("invariant: the budget is never closed");
     let paused_meanwhile = gauges.paused_for().saturating_sub(paused_before);
-    gauges.held_back(asked.elapsed().saturating_sub(paused_meanwhile));
-    Ok((source.next(BUDGET).await?, permit))
+    gauges.held_back(began.elapsed().saturating_sub(paused_meanwhile));
+    let asked = Instant::now();
+    Ok(Given { next: source.next(BUDGET).await?, permit, asked })
 }
 
 /// Makes the permit what the batch needs. A batch with a record above a call's share waits for more, up to the whole budget,
@@ -227,9 +242,54 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(2)).await;
             gauges.paused(paused);
             drop(all);
-            drop(taking.await.unwrap());
+            drop(taking.await.unwrap().permit);
             assert_eq!(gauges.held_back_us.load(Ordering::Relaxed) > 0, held_back);
         }
+    }
+
+    /// Gives what it is told to, at once.
+    struct Scripted(std::vec::IntoIter<Next>);
+
+    impl Source for Scripted {
+        fn open<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn next(&mut self, _: Budget) -> Fut<'_, Result<Next>> {
+            Box::pin(async { Ok(self.0.next().unwrap_or(Next::End)) })
+        }
+
+        fn release<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// The time that a slow sink took counted as silence of the source: after it one empty poll ended `run --until-idle`, with
+    /// records left.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_nobody_asked_was_not_silent() {
+        let script = vec![Next::Batch(batch(1)), Next::Batch(batch(1)), Next::Idle, Next::Batch(batch(1))];
+        let (workers, mut work) = tokio::sync::mpsc::channel(1);
+        let (reports, mut reported) = tokio::sync::mpsc::channel(8);
+        let (_orders, orders) = tokio::sync::mpsc::unbounded_channel();
+        let intake = Intake {
+            source: Box::new(Scripted(script.into_iter())),
+            orders,
+            workers: vec![workers],
+            reports,
+            budget_units: budget_units(16 << 20),
+            idle: Some(Duration::from_secs(3)),
+            paused: false,
+            gauges: Arc::new(Gauges::new()),
+        };
+        let intake = tokio::spawn(intake.run());
+        for _ in 0..3 {
+            // Longer than what counts as idle.
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert!(matches!(work.recv().await, Some(Work::Batch(..))), "not every record was taken");
+        }
+        assert!(matches!(reported.recv().await, Some(Report::Exhausted)));
+        intake.abort();
     }
 
     fn batch(bytes: usize) -> RecordBatch {

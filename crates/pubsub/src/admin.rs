@@ -205,8 +205,7 @@ pub(crate) async fn need_subscription(client: &Client, name: &SubscriptionName) 
 }
 
 async fn get_subscription(client: &Client, name: &SubscriptionName) -> Result<pb::Subscription, Status> {
-    let call = Call { what: "look at", resource: name.path(), role: VIEWER };
-    let found = patiently(call, || async move {
+    let found = patiently(looking_at(name), || async move {
         let message = pb::GetSubscriptionRequest { subscription: name.path().to_owned() };
         client
             .subscriber()
@@ -240,7 +239,7 @@ pub struct SubscriptionFacts {
 /// # Errors
 /// If it does not exist or may not be looked at, with the least role that allows it.
 pub async fn look_at(client: &Client, name: &SubscriptionName) -> Result<SubscriptionFacts> {
-    let call = Call { what: "look at", resource: name.path(), role: VIEWER };
+    let call = looking_at(name);
     let found = get_subscription(client, name).await.map_err(|status| call.error(&status))?;
     let pushes = found.push_config.as_ref().is_some_and(|push| !push.push_endpoint.is_empty())
         || found.bigquery_config.is_some()
@@ -258,25 +257,45 @@ pub async fn look_at(client: &Client, name: &SubscriptionName) -> Result<Subscri
     })
 }
 
+fn looking_at(name: &SubscriptionName) -> Call<'_> {
+    Call { what: "look at", resource: name.path(), role: VIEWER }
+}
+
 /// Puts a subscription back, or forward. Takes effect within seconds; messages on their way still come.
 ///
 /// # Errors
 /// If the subscription or the snapshot does not exist, or may not be used.
 pub async fn seek(client: &Client, name: &SubscriptionName, to: &SeekTo) -> Result<()> {
-    let call = Call { what: "seek", resource: name.path(), role: SUBSCRIBER };
-    let target = match to {
-        SeekTo::TimeMs(ms) => Target::Time(prost_types::Timestamp {
-            seconds: ms.div_euclid(1000),
-            nanos: (ms.rem_euclid(1000) * 1_000_000) as i32,
-        }),
-        SeekTo::Snapshot(snapshot) => Target::Snapshot(snapshot.path().to_owned()),
+    let (target, shown) = match to {
+        SeekTo::TimeMs(ms) => {
+            let (seconds, nanos) = (ms.div_euclid(1000), (ms.rem_euclid(1000) * 1_000_000) as i32);
+            (Target::Time(prost_types::Timestamp { seconds, nanos }), name.to_string())
+        }
+        SeekTo::Snapshot(snapshot) => {
+            (Target::Snapshot(snapshot.path().to_owned()), format!("{name} to {snapshot}"))
+        }
     };
+    let call = Call { what: "seek", resource: &shown, role: SUBSCRIBER };
     let message = pb::SeekRequest { subscription: name.path().to_owned(), target: Some(target) };
     let message = &message;
     let sought = patiently(call, || async move {
         client.subscriber().seek(client.request(message.clone(), "subscription", name.path()).await?).await
     });
-    sought.await.map(|_| ()).map_err(|status| call.error(&status))
+    let Err(status) = sought.await else { return Ok(()) };
+    // The service says the same of either that does not exist.
+    if let (Code::NotFound, SeekTo::Snapshot(snapshot)) = (status.code(), to) {
+        match get_subscription(client, name).await {
+            Ok(_) => {
+                return Err(Error::fatal(format!(
+                    "cannot seek {name}: there is no snapshot {snapshot} (any more: each expires within a week); check the project and the name"
+                )));
+            }
+            Err(status) if status.code() == Code::NotFound => return Err(looking_at(name).error(&status)),
+            // Nobody may look: both are named.
+            Err(_) => {}
+        }
+    }
+    Err(call.error(&status))
 }
 
 /// The subscriptions of a source's settings, those that a prefix names looked up.

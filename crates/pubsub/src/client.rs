@@ -49,9 +49,7 @@ impl Client {
             return Err(Error::fatal("a Pub/Sub client needs a tokio runtime: please report this as a bug"));
         }
         install_crypto();
-        let endpoint = connection.endpoint.as_deref().unwrap_or(SERVICE);
-        let endpoint =
-            if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
+        let endpoint = Connection::url(connection.endpoint.as_deref().unwrap_or(SERVICE))?;
         let mut builder = Endpoint::from_shared(endpoint.clone())
             .map_err(|e| {
                 Error::fatal(format!("`{endpoint}` is no URL of a Pub/Sub endpoint")).with_source(e)

@@ -18,6 +18,36 @@ pub struct Connection {
     pub credentials: Option<PathBuf>,
 }
 
+impl Connection {
+    /// The endpoint as a whole URL; `localhost:8085`, as `PUBSUB_EMULATOR_HOST` has it, is one of an emulator.
+    ///
+    /// # Errors
+    /// If it is none that a client can connect to. The text does not show it: it may come from the environment.
+    pub fn url(endpoint: &str) -> Result<String> {
+        let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
+        let refuse = |what: &str| {
+            let like = "`http://HOST:PORT` (an emulator) or `https://HOST`";
+            Err(Error::fatal(format!("no endpoint of Pub/Sub: {what}; give {like}")))
+        };
+        let Ok(uri) = url.parse::<http::Uri>() else { return refuse("it is no URL") };
+        let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            refuse("its scheme is neither `http` nor `https`")
+        } else if uri.host().is_none_or(str::is_empty) {
+            refuse("it names no host")
+        } else if authority.contains('@') {
+            refuse("it has a user, and credentials go into a file")
+        } else if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+            refuse("its port is no number up to 65535")
+        } else if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            refuse("it has a path")
+        } else {
+            Ok(url)
+        }
+    }
+}
+
 /// Settings of a Pub/Sub source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PubsubConfig {
@@ -129,6 +159,10 @@ impl PubsubConfig {
         if !deadline.contains(&self.lease) {
             return Err(Error::fatal("a lease is 10 s to 10 min: Pub/Sub allows no other"));
         }
+        let of_create = self.create.as_ref().map(|create| create.ack_deadline);
+        if [Some(self.lease), of_create].into_iter().flatten().any(|span| span.subsec_nanos() > 0) {
+            return Err(Error::fatal("leases and deadlines are whole seconds: Pub/Sub takes no other"));
+        }
         if !(1..=64).contains(&self.streams) {
             return Err(Error::fatal("1 to 64 streams can pull from a subscription"));
         }
@@ -144,5 +178,52 @@ impl PubsubConfig {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `ftp://…` was taken, and failed as a service that cannot be reached.
+    #[test]
+    fn an_endpoint_is_checked_before_anything_is_sent() {
+        for (good, url) in [
+            ("localhost:8085", "http://localhost:8085"),
+            ("[::1]:8085", "http://[::1]:8085"),
+            ("http://[::1]", "http://[::1]"),
+            ("https://europe-west1-pubsub.googleapis.com/", "https://europe-west1-pubsub.googleapis.com/"),
+        ] {
+            assert_eq!(Connection::url(good).unwrap(), url);
+        }
+        for (bad, says) in [
+            ("ftp://localhost:8085", "scheme"),
+            ("http://", "URL"),
+            ("http://:8085", "host"),
+            ("http://localhost:80850", "port"),
+            ("http://localhost:x", "port"),
+            ("http://hunter2:hunter2@localhost", "user"),
+            ("https://pubsub.googleapis.com/v1/projects", "path"),
+            ("http://a b", "URL"),
+        ] {
+            let error = Connection::url(bad).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains("hunter2"), "{bad}: {error}");
+        }
+    }
+
+    /// 10.5 s were sent as 10 s, and a lease ended before its extension was due.
+    #[test]
+    fn deadlines_are_whole_seconds() {
+        let name = SubscriptionName::parse("projects/p/subscriptions/orders", None).unwrap();
+        let topic = TopicName::parse("projects/p/topics/orders", None).unwrap();
+        let mut config = PubsubConfig::new(Connection::default(), vec![name]);
+        config.create = Some(Create::of_topic(topic, 1));
+        config.validate().unwrap();
+        let odd = Duration::from_millis(10_500);
+        let lease = PubsubConfig { lease: odd, ..config.clone() };
+        let create = config.create.clone().map(|create| Create { ack_deadline: odd, ..create });
+        for config in [lease, PubsubConfig { create, ..config }] {
+            assert!(config.validate().unwrap_err().to_string().contains("whole seconds"));
+        }
     }
 }

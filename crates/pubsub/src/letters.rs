@@ -5,13 +5,14 @@
 //! | `millstream-stage`, `millstream-code`, `millstream-cause` | which step refused it, and why |
 //! | `millstream-partition`, `millstream-offset`, `millstream-message-id`, `millstream-publish-time-ms` | where it came from |
 //! | `millstream-table`, `millstream-topic` | where known |
+//! | `millstream-sink` | the sink that refused the row, of the write stage |
 //! | `millstream-attempt` | which delivery failed; 1 is the first |
 //! | `millstream-key`, `millstream-key-base64` | the record's key; base64 where it is not UTF-8 |
 //! | `millstream-empty` | there is no value, and the data is empty for that |
 //! | anything else | the record's own headers |
 //!
 //! Letters are published before the checkpoint that counts them. After a crash they are published again: readers tell them by partition
-//! and offset.
+//! and offset. A letter that no message can hold whole (headers or key above the limits of attributes, more than 10 MB) goes elsewhere.
 
 use std::collections::HashMap;
 
@@ -46,17 +47,19 @@ const TOPIC: &str = "millstream-topic";
 const MESSAGE_ID: &str = "millstream-message-id";
 const PUBLISH_TIME: &str = "millstream-publish-time-ms";
 
-/// A topic for dead letters.
+/// A topic for dead letters. Its token is that of the place for the others: messages cannot be taken back.
 pub struct LetterTopic {
     client: Client,
     topic: TopicName,
     subscription: Option<SubscriptionName>,
     create: bool,
     publisher: Publisher,
+    others: Box<dyn DeadLetters>,
 }
 
 impl LetterTopic {
-    /// Letters to `topic`; it and the subscription from which they are replayed have to exist, or are made if `create` is set.
+    /// Letters to `topic`, and those that no message can hold to `others`; the topic and the subscription from which letters are
+    /// replayed have to exist, or are made if `create` is set.
     ///
     /// # Errors
     /// If no credentials are found or the endpoint is no URL.
@@ -65,19 +68,15 @@ impl LetterTopic {
         topic: TopicName,
         subscription: Option<SubscriptionName>,
         create: bool,
+        others: Box<dyn DeadLetters>,
     ) -> Result<Self> {
         let client = Client::new(connection, 1)?;
         let publisher = Publisher::new(client.clone(), topic.clone());
-        Ok(Self { client, topic, subscription, create, publisher })
+        Ok(Self { client, topic, subscription, create, publisher, others })
     }
 }
 
-/// Whether a letter can be kept whole as a message: its headers and key within the limits of attributes, all of it within 10 MB.
-/// Others need another place.
-pub fn fits(letter: &DeadLetter) -> bool {
-    message(letter).is_some()
-}
-
+/// The letter as a message; `None` if none can hold it whole.
 fn message(letter: &DeadLetter) -> Option<pb::PubsubMessage> {
     let mut attributes = HashMap::new();
     for (name, value) in &letter.headers {
@@ -100,6 +99,9 @@ fn message(letter: &DeadLetter) -> Option<pb::PubsubMessage> {
     fact(ATTEMPT, &letter.attempt.to_string());
     if let Some(table) = &letter.table {
         fact("millstream-table", table);
+    }
+    if let Some(sink) = &letter.sink {
+        fact("millstream-sink", sink);
     }
     if let Some(topic) = &letter.topic {
         fact(TOPIC, &String::from_utf8_lossy(topic));
@@ -183,29 +185,29 @@ fn restore_slot(slot: &mut Slot, buffer: &mut Vec<u8>) {
 }
 
 impl DeadLetters for LetterTopic {
-    fn recover<'a>(&'a mut self, _last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
+    fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             if self.create {
                 let create = Create::of_topic(self.topic.clone(), self.subscription.as_slice().len());
                 admin::create_topic(&self.client, &self.topic).await?;
                 admin::create(&self.client, self.subscription.as_slice(), &create).await?;
-                return Ok(());
+            } else {
+                admin::need_topic(&self.client, &self.topic).await.map_err(|e| e.at("dead letters"))?;
+                if let Some(subscription) = &self.subscription {
+                    let needed = admin::need_subscription(&self.client, subscription).await;
+                    needed.map_err(|e| e.at("dead letters"))?;
+                }
             }
-            admin::need_topic(&self.client, &self.topic).await.map_err(|e| e.at("dead letters"))?;
-            if let Some(subscription) = &self.subscription {
-                let needed = admin::need_subscription(&self.client, subscription).await;
-                needed.map_err(|e| e.at("dead letters"))?;
-            }
-            Ok(())
+            self.others.recover(last).await
         })
     }
 
     fn write<'a>(&'a mut self, letters: &'a [DeadLetter]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             for letter in letters {
-                // Whoever writes has asked whether it fits.
-                if let Some(message) = message(letter) {
-                    self.publisher.add(message).await?;
+                match message(letter) {
+                    Some(message) => self.publisher.add(message).await?,
+                    None => self.others.write(std::slice::from_ref(letter)).await?,
                 }
             }
             Ok(())
@@ -215,7 +217,7 @@ impl DeadLetters for LetterTopic {
     fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
         Box::pin(async move {
             self.publisher.publish().await?;
-            Ok(None)
+            self.others.prepare().await
         })
     }
 }
@@ -289,6 +291,7 @@ mod tests {
 
     #[test]
     fn what_attributes_cannot_hold_does_not_fit() {
+        let fits = |letter: &DeadLetter| message(letter).is_some();
         assert!(fits(&letter(b"k", Some(b"v"))));
         assert!(!fits(&letter(&[b'k'; 1025], Some(b"v"))));
         assert!(!fits(&letter(b"k", Some(&vec![b'v'; 10_000_000]))));

@@ -2,8 +2,13 @@
 //!
 //! Within a key the order of adding is the order of publishing: a key's requests follow each other, and the next round waits for the
 //! last. A request whose answer was lost is sent again, so that a message can be published twice.
+//!
+//! A round that fails sends nothing more: what is on its way is waited for, no key's later requests follow the one that failed, and the
+//! publisher takes nothing more. What it had comes again from the last checkpoint, to another publisher and in the same order. So
+//! messages of a key may come twice, from some message on, but none is left out and none overtakes another.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use googleapis_tonic_google_pubsub_v1::google::pubsub::v1 as pb;
@@ -71,19 +76,23 @@ pub struct Publisher {
     added: HashMap<String, Vec<pb::PubsubMessage>>,
     messages: usize,
     bytes: usize,
+    /// A round failed, or whoever waited for it went away: some of what was added may not be published.
+    is_broken: bool,
 }
 
 impl Publisher {
     /// A publisher that has nothing to publish yet.
     pub fn new(client: Client, topic: TopicName) -> Self {
-        Self { client, topic, added: HashMap::new(), messages: 0, bytes: 0 }
+        Self { client, topic, added: HashMap::new(), messages: 0, bytes: 0, is_broken: false }
     }
 
     /// Adds a message to the round; publishes the round if it has become large.
     ///
     /// # Errors
-    /// If publishing fails for good, or for a minute. What was published of the round stays published.
+    /// If publishing fails for good, or for a minute. What was published of the round stays published; this publisher takes nothing
+    /// more, as later messages of a key would overtake those that are missing.
     pub async fn add(&mut self, message: impl Into<pb::PubsubMessage>) -> Result<()> {
+        self.refuse_if_broken()?;
         let message = message.into();
         self.messages += 1;
         self.bytes += message.encoded_len();
@@ -104,55 +113,106 @@ impl Publisher {
     /// # Errors
     /// Like [`add`](Self::add).
     pub async fn publish(&mut self) -> Result<()> {
-        let mut requests = JoinSet::new();
-        for (key, messages) in std::mem::take(&mut self.added) {
-            let mut chunks = chunks(messages);
-            let ordered = !key.is_empty();
-            while !chunks.is_empty() {
-                // The requests of a key follow each other; those without a key need not.
-                let these = if ordered { std::mem::take(&mut chunks) } else { vec![chunks.remove(0)] };
-                while requests.len() >= REQUESTS_AT_A_TIME {
-                    done(requests.join_next().await)?;
-                }
-                let (client, topic) = (self.client.clone(), self.topic.clone());
-                requests.spawn(async move {
-                    for messages in these {
-                        send(&client, &topic, messages).await?;
-                    }
-                    Ok(())
-                });
-            }
-        }
+        self.refuse_if_broken()?;
+        self.is_broken = true;
+        let round = Round::new(self.client.clone(), self.topic.clone());
         (self.messages, self.bytes) = (0, 0);
-        while !requests.is_empty() {
-            done(requests.join_next().await)?;
+        round.publish(std::mem::take(&mut self.added)).await?;
+        self.is_broken = false;
+        Ok(())
+    }
+
+    fn refuse_if_broken(&self) -> Result<()> {
+        if self.is_broken {
+            return Err(Error::fatal(format!(
+                "publishing to {} failed before: what was not published comes again from the last checkpoint",
+                self.topic
+            )));
         }
         Ok(())
     }
 }
 
-fn done(ended: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
-    match ended {
-        None => Ok(()),
-        Some(Ok(sent)) => sent,
-        // The runtime ends, and whoever waits with it.
-        Some(Err(ended)) if ended.is_cancelled() => {
-            Err(Error::transient("publishing was cut short: the run ended"))
+/// One round.
+struct Round {
+    client: Client,
+    topic: TopicName,
+    /// The first failure; from then on nothing more is sent.
+    failed: Arc<OnceLock<Error>>,
+    /// Each sends its messages one request after another.
+    senders: JoinSet<()>,
+}
+
+impl Round {
+    fn new(client: Client, topic: TopicName) -> Self {
+        Self { client, topic, failed: Arc::default(), senders: JoinSet::new() }
+    }
+
+    async fn publish(mut self, added: HashMap<String, Vec<pb::PubsubMessage>>) -> Result<()> {
+        for (key, messages) in added {
+            let chunks = chunks(messages);
+            // The requests of a key follow each other; those without a key need not.
+            if key.is_empty() {
+                for chunk in chunks {
+                    self.start(vec![chunk]).await;
+                }
+            } else {
+                self.start(chunks).await;
+            }
         }
-        Some(Err(panic)) => {
-            Err(Error::fatal("publishing panicked: please report this as a bug").with_source(panic))
+        // Also after a failure: what is still on its way would come to lie among what the next publisher sends.
+        while let Some(ended) = self.senders.join_next().await {
+            self.note(ended);
         }
+        Arc::into_inner(self.failed).and_then(OnceLock::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Waits for its turn.
+    async fn start(&mut self, requests: Vec<Vec<pb::PubsubMessage>>) {
+        while self.senders.len() >= REQUESTS_AT_A_TIME {
+            if let Some(ended) = self.senders.join_next().await {
+                self.note(ended);
+            }
+        }
+        let (client, topic, failed) = (self.client.clone(), self.topic.clone(), self.failed.clone());
+        self.senders.spawn(async move {
+            for messages in requests {
+                if failed.get().is_some() {
+                    return;
+                }
+                if let Err(error) = send(&client, &topic, messages, &failed).await {
+                    // Only the first is told: the others may have ended for its sake.
+                    let _ = failed.set(error);
+                }
+            }
+        });
+    }
+
+    fn note(&self, ended: Result<(), tokio::task::JoinError>) {
+        let Err(ended) = ended else { return };
+        let error = if ended.is_cancelled() {
+            // The runtime ends, and whoever waits with it.
+            Error::transient("publishing was cut short: the run ended")
+        } else {
+            Error::fatal("publishing panicked: please report this as a bug").with_source(ended)
+        };
+        let _ = self.failed.set(error);
     }
 }
 
-async fn send(client: &Client, topic: &TopicName, messages: Vec<pb::PubsubMessage>) -> Result<()> {
+async fn send(
+    client: &Client,
+    topic: &TopicName,
+    messages: Vec<pb::PubsubMessage>,
+    failed: &OnceLock<Error>,
+) -> Result<()> {
     let call = Call { what: "publish to", resource: topic.path(), role: PUBLISHER };
     let message = pb::PublishRequest { topic: topic.path().to_owned(), messages };
     let mut backoff = Backoff::new();
     let began = Instant::now();
     loop {
         let Err(status) = try_send(client, topic, message.clone()).await else { return Ok(()) };
-        if !is_retryable(status.code()) || began.elapsed() > PATIENCE {
+        if !is_retryable(status.code()) || began.elapsed() > PATIENCE || failed.get().is_some() {
             return Err(call.error(&status));
         }
         tracing::debug!("{}; trying again", call.error(&status));

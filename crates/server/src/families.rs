@@ -129,6 +129,12 @@ families! {
         = |f, s| f.status.source.outstanding_messages.iter().for_each(|n| s.sample(&[], n));
     Gauge millstream_source_outstanding_bytes [] "The same in bytes."
         = |f, s| f.status.source.outstanding_bytes.iter().for_each(|n| s.sample(&[], n));
+    Gauge millstream_source_outstanding_messages_max [] "How many may be outstanding; the broker sends no more then."
+        = |f, s| f.status.source.outstanding_messages_max.iter().for_each(|n| s.sample(&[], n));
+    Gauge millstream_source_outstanding_bytes_max [] "The same in bytes."
+        = |f, s| f.status.source.outstanding_bytes_max.iter().for_each(|n| s.sample(&[], n));
+    Counter millstream_source_held_seconds_total [] "How long the broker held messages back because a stream had all that it may have outstanding."
+        = |f, s| f.status.source.held_ms.iter().for_each(|ms| s.sample(&[], *ms as f64 / 1000.0));
     Gauge millstream_source_oldest_outstanding_seconds [] "How long ago the oldest of them was delivered."
         = |f, s| f.status.source.oldest_outstanding_ms.iter().for_each(|ms| s.sample(&[], *ms as f64 / 1000.0));
     Gauge millstream_source_open_streams [] "Connections over which the broker delivers."

@@ -120,6 +120,9 @@ pub(crate) fn source_json(source: &SourceFigures) -> Value {
     let figures = [
         ("outstanding_messages", source.outstanding_messages),
         ("outstanding_bytes", source.outstanding_bytes),
+        ("outstanding_messages_max", source.outstanding_messages_max),
+        ("outstanding_bytes_max", source.outstanding_bytes_max),
+        ("held_ms", source.held_ms),
         ("oldest_outstanding_ms", source.oldest_outstanding_ms),
         ("open_streams", source.open_streams),
         ("redelivered", source.redelivered),

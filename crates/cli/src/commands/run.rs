@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{Error, Store};
-use millstream_engine::{Handle, Phase, Summary};
+use millstream_engine::{Clock, Handle, Phase, Summary, SystemClock};
 use millstream_pubsub::admin::{self, resolve};
 use millstream_pubsub::{Client, SeekTo, SnapshotName};
 use millstream_server::Pipeline;
@@ -65,13 +65,14 @@ fn seek(plan: &Plan, to: &str) -> Result<(), Failure> {
     let SourcePlan::Pubsub(config) = &plan.source else {
         return Err(Failure::Usage("--seek is for `source.type: pubsub`".to_owned()));
     };
-    let time = to.parse::<jiff::Timestamp>().map(|time| SeekTo::TimeMs(time.as_millisecond()));
+    let now_ms = i64::try_from(SystemClock.now().as_millis()).unwrap_or(i64::MAX);
+    let time = time_to_seek(to, now_ms)?;
     runtime(plan)?.block_on(async {
         let client = Client::new(&config.connection, 1)?;
         for name in resolve(&client, config).await? {
-            let to = match &time {
-                Ok(time) => time.clone(),
-                Err(_) => {
+            let to = match time {
+                Some(ms) => SeekTo::TimeMs(ms),
+                None => {
                     let project = name.project().strip_prefix("projects/");
                     SeekTo::Snapshot(SnapshotName::parse(to, project)?)
                 }
@@ -81,6 +82,18 @@ fn seek(plan: &Plan, to: &str) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// The time, ms since 1970, to which subscriptions are put; `None` if the text is none, and so names a snapshot.
+fn time_to_seek(to: &str, now_ms: i64) -> Result<Option<i64>, Failure> {
+    let Ok(time) = to.parse::<jiff::Timestamp>() else { return Ok(None) };
+    if time.as_millisecond() > now_ms {
+        let message = format!(
+            "--seek {to} is in the future: all that waits, and all that comes until then, would be acknowledged unread. To skip what waits, give a time that has just passed"
+        );
+        return Err(Failure::Usage(message));
+    }
+    Ok(Some(time.as_millisecond()))
 }
 
 /// A place as people write it.
@@ -260,6 +273,23 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A year mistyped acknowledged the whole backlog, unread and without a word.
+    #[test]
+    fn a_seek_goes_to_the_past() {
+        let seek = |to| time_to_seek(to, 1_777_593_600_000);
+        assert!(matches!(seek("2026-05-01T00:00:00Z"), Ok(Some(1_777_593_600_000))));
+        assert!(matches!(seek("before-the-migration"), Ok(None)));
+        for future in ["2026-05-01T00:00:01Z", "2027-04-30T00:00:00Z", "2026-05-01T00:00:00-02:00"] {
+            let Err(Failure::Usage(says)) = seek(future) else { panic!("{future} was taken") };
+            assert!(says.contains("in the future") && says.contains(future), "{says}");
         }
     }
 }

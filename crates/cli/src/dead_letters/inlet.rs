@@ -360,13 +360,21 @@ impl Source for Inlet {
 
     fn close(&mut self, cancelled: bool) -> Fut<'_, Result<()>> {
         Box::pin(async move {
-            if let Some(topic) = self.topic.take() {
-                topic.close(cancelled).await?;
-            }
-            match &mut self.inner {
-                Some(inner) => inner.close(cancelled).await,
-                None => Ok(()),
-            }
+            // Side by side: time is short at the end, and neither may cost the other its acknowledgements.
+            let topic = async {
+                match self.topic.take() {
+                    Some(topic) => topic.close(cancelled).await,
+                    None => Ok(()),
+                }
+            };
+            let inner = async {
+                match &mut self.inner {
+                    Some(inner) => inner.close(cancelled).await,
+                    None => Ok(()),
+                }
+            };
+            let (topic, inner) = tokio::join!(topic, inner);
+            topic.and(inner)
         })
     }
 
@@ -404,6 +412,47 @@ mod tests {
             panic!("nothing is waited for")
         };
         done.unwrap();
+    }
+
+    /// A source that notes its closing, and comes to its end or not.
+    struct Closing(Arc<Mutex<Vec<&'static str>>>, &'static str, bool);
+
+    impl Source for Closing {
+        fn open<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn next(&mut self, _: Budget) -> Fut<'_, Result<Next>> {
+            Box::pin(async { Ok(Next::Idle) })
+        }
+
+        fn release<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn close(&mut self, _: bool) -> Fut<'_, Result<()>> {
+            self.0.lock().unwrap().push(self.1);
+            if self.2 { Box::pin(async { Ok(()) }) } else { Box::pin(std::future::pending()) }
+        }
+    }
+
+    /// The topic's subscription was closed first. A cancelled run has three seconds for both, so that where its acknowledgements
+    /// took long, the source's messages were not given back.
+    #[test]
+    fn the_source_is_closed_beside_a_topic_that_takes_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let closed: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+        let inner = Closing(closed.clone(), "source", true);
+        let mut inlet = Inlet::new(Some(Box::new(inner)), Arc::new(Desk::new(folder.path())), None);
+        let topic = Closing(closed.clone(), "topic", false);
+        let mut cx = Context::from_waker(Waker::noop());
+        let opened = std::pin::pin!(TopicLetters::open(Box::new(topic), 0)).poll(&mut cx);
+        let Poll::Ready(Ok(topic)) = opened else { panic!("nothing is waited for") };
+        inlet.topic = Some(topic);
+        assert!(inlet.close(true).as_mut().poll(&mut cx).is_pending(), "the topic is waited for");
+        let mut closed = closed.lock().unwrap().clone();
+        closed.sort_unstable();
+        assert_eq!(closed, ["source", "topic"]);
     }
 
     /// A release names the partitions that moved, and the ledger lists the letters of all.

@@ -7,7 +7,6 @@
 
 mod inlet;
 mod letter;
-mod post;
 mod ranges;
 mod reader;
 mod topic;
@@ -15,7 +14,6 @@ mod writer;
 
 pub(crate) use inlet::{Desk, Inlet, TopicSource};
 pub(crate) use letter::{Letter, LetterId, Payload};
-pub(crate) use post::Post;
 pub(crate) use reader::{letters, replayed};
 pub(crate) use writer::Writer;
 

@@ -56,7 +56,10 @@ impl Checker<'_> {
         if !(1..=64).contains(&streams) {
             self.problem(&at("streams"), "`streams` is 1 to 64", "");
         }
-        let mut plan = PubsubConfig::new(self.connection(&given.endpoint, &given.credentials), subscriptions);
+        let mut plan = PubsubConfig::new(
+            self.connection(&["source".into()], &given.endpoint, &given.credentials),
+            subscriptions,
+        );
         plan.prefix = prefix;
         plan.streams = streams;
         if let Some(messages) = given.max_outstanding_messages {
@@ -161,7 +164,7 @@ impl Checker<'_> {
         let topic = std::slice::from_ref(&given.topic);
         let topic = self.names(&at, topic, |id| TopicName::parse(id, given.project.as_deref())).pop()?;
         Some(SinkConfig {
-            connection: self.connection(&given.endpoint, &given.credentials),
+            connection: self.connection(&at[..2], &given.endpoint, &given.credentials),
             topic,
             format: match given.format {
                 config::MessageFormat::Record => Format::Record,
@@ -180,13 +183,34 @@ impl Checker<'_> {
         let subscription = given.subscription.as_slice();
         let subscription =
             self.names(&at("subscription"), subscription, |id| SubscriptionName::parse(id, project)).pop();
-        let connection = self.connection(&given.endpoint, &given.credentials);
+        let connection = self.connection(&["dead_letters".into()], &given.endpoint, &given.credentials);
         Some(LetterTopicPlan { connection, topic: topic?, subscription, create: given.create })
     }
 
-    fn connection(&self, endpoint: &Option<String>, credentials: &Option<PathBuf>) -> Connection {
+    /// The connection of the part of the config that is found under `part`.
+    fn connection(
+        &mut self,
+        part: &[Step],
+        endpoint: &Option<String>,
+        credentials: &Option<PathBuf>,
+    ) -> Connection {
+        let of_environment = self.loaded.pubsub_emulator.clone();
+        match (endpoint, &of_environment) {
+            (Some(given), _) => {
+                if let Err(error) = Connection::url(given) {
+                    let at: Vec<Step> = part.iter().cloned().chain([Step::from("endpoint")]).collect();
+                    self.problem(&at, error.to_string(), "");
+                }
+            }
+            (None, Some(given)) => {
+                if let Err(error) = Connection::url(given) {
+                    self.problem(part, format!("PUBSUB_EMULATOR_HOST: {error}"), "");
+                }
+            }
+            (None, None) => {}
+        }
         Connection {
-            endpoint: endpoint.clone().or_else(|| self.loaded.pubsub_emulator.clone()),
+            endpoint: endpoint.clone().or(of_environment),
             credentials: credentials.as_ref().map(|file| self.base.join(file)),
         }
     }
@@ -233,6 +257,8 @@ impl Checker<'_> {
         let value = span.map_or(default, |span| span.0);
         if !(Duration::from_secs(10)..=Duration::from_secs(600)).contains(&value) {
             self.problem(at, "must be 10s to 10m: Pub/Sub allows no other", "");
+        } else if value.subsec_nanos() > 0 {
+            self.problem(at, "must be whole seconds: Pub/Sub takes no other", "");
         }
         value
     }
@@ -271,5 +297,12 @@ mod tests {
         insta::assert_snapshot!("pubsub_nonsense", read(text).unwrap_err());
         let text = "source:\n  type: pubsub\n  project: acme\n  subscription_prefix: cdc\n  create: true\n  max_delivery_attempts: 4\ndead_letters: { type: pubsub, topic: dead }\n";
         insta::assert_snapshot!("pubsub_create_nonsense", read(text).unwrap_err());
+    }
+
+    /// `10500ms` was cut to 10 s, and `ftp://` taken for a service that cannot be reached.
+    #[test]
+    fn what_would_be_taken_for_something_else_is_refused() {
+        let text = "source:\n  type: pubsub\n  project: acme\n  subscriptions: orders\n  lease: 10500ms\n  create: true\n  ack_deadline: 20.5s\n  endpoint: ftp://localhost:8085\ndead_letters: { type: pubsub, project: acme, topic: dead, endpoint: localhost:808500 }\n";
+        insta::assert_snapshot!("pubsub_misread", read(text).unwrap_err());
     }
 }

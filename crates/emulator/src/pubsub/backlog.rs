@@ -121,6 +121,9 @@ pub(crate) struct Effects {
     pub(crate) wake: bool,
 }
 
+/// The part of a generation that is the same for all of an epoch; the rest counts a message's deliveries.
+const EPOCH: u32 = !0xffff;
+
 /// How many finished messages of an exactly-once subscription are remembered.
 const RECENT_MAX: usize = 1 << 16;
 
@@ -165,6 +168,13 @@ impl Backlog {
     /// Whether a message is delivered in the order of a key.
     pub(crate) fn is_keyed(&mut self, place: u64) -> bool {
         self.entry(place).is_some_and(|entry| entry.key != NOBODY)
+    }
+
+    /// Whether a fault may bring this delivery back. One of a key brings all that follow it: if each of those could bring its
+    /// followers in turn, a key's tail would come again without end, which the service does not do. So of a key's messages only
+    /// first deliveries are drawn.
+    pub(crate) fn may_come_back(&mut self, ack: AckId) -> bool {
+        !self.is_keyed(ack.place) || ack.generation & !EPOCH == 1
     }
 
     /// Adds a published message.
@@ -348,8 +358,8 @@ impl Backlog {
 
     /// Acknowledges a message.
     pub(crate) fn acknowledge(&mut self, id: AckId) -> Outcome {
-        let (exactly_once, epoch) = (self.rules.exactly_once, id.generation & !0xffff);
-        let Some(entry) = self.entry(id.place).filter(|entry| entry.generation & !0xffff == epoch) else {
+        let (exactly_once, epoch) = (self.rules.exactly_once, id.generation & EPOCH);
+        let Some(entry) = self.entry(id.place).filter(|entry| entry.generation & EPOCH == epoch) else {
             let latest = self.recent.1.get(&id.place) == Some(&id.generation);
             return if latest { Outcome::Done } else { Outcome::Invalid };
         };

@@ -22,7 +22,8 @@ pub struct Faults {
     pub lost_answer: f64,
     /// Responses of a stream after which it ends with UNAVAILABLE.
     pub cut: f64,
-    /// Deliveries that come a second time at once, also while the first is outstanding; not with exactly-once delivery.
+    /// Deliveries that come a second time at once, also while the first is outstanding; not with exactly-once delivery, and of an
+    /// ordered key only first ones.
     pub duplicate: f64,
     /// Responses whose messages are shuffled; those with an ordering key stay where they are on an ordered subscription.
     pub reorder: f64,
@@ -32,7 +33,7 @@ pub struct Faults {
     pub slow_ack: f64,
     /// How long they wait.
     pub slow_ack_millis: u64,
-    /// Deliveries whose lease ends almost at once, whatever deadline was asked for.
+    /// Deliveries whose lease ends almost at once, whatever deadline was asked for; of an ordered key only first ones.
     pub early_expiry: f64,
     /// Resources that are refused.
     pub deny: Vec<Denial>,

@@ -76,8 +76,9 @@ pub(crate) fn look(wire: &Bytes) -> Result<Seen, String> {
     if std::str::from_utf8(&wire[key.clone()]).is_err() {
         return Err("The ordering key is not UTF-8.".to_owned());
     }
-    let key = wire.slice(key);
-    let wire = if foreign { cleaned(wire).map_err(malformed)? } else { wire.clone() };
+    let key = Bytes::copy_from_slice(&wire[key]);
+    // A copy: a slice would keep the whole request, buffers and all, until its last message is acknowledged.
+    let wire = if foreign { cleaned(wire).map_err(malformed)? } else { Bytes::copy_from_slice(wire) };
     Ok(Seen { wire, key })
 }
 

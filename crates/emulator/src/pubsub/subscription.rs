@@ -138,14 +138,14 @@ impl Subscription {
         }
         if faults.early_expiry > 0.0 {
             for outgoing in &out {
-                if dice.happens(faults.early_expiry) {
+                if backlog.may_come_back(outgoing.ack) && dice.happens(faults.early_expiry) {
                     backlog.modify(outgoing.ack, TICK, now);
                 }
             }
         }
         if faults.duplicate > 0.0 && !backlog.rules.exactly_once {
             for outgoing in &out {
-                if dice.happens(faults.duplicate) {
+                if backlog.may_come_back(outgoing.ack) && dice.happens(faults.duplicate) {
                     backlog.repeat(outgoing.ack.place);
                 }
             }
@@ -333,4 +333,59 @@ pub(crate) fn complete(config: &mut api::Subscription) -> Result<(), Status> {
     config.detached = false;
     config.state = api::subscription::State::Active as i32;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pubsub::faults::Faults;
+
+    const MESSAGES: u64 = 5000;
+
+    /// How often 5,000 messages of one key are delivered, by a subscriber that acknowledges once a second.
+    fn deliveries(faults: Faults) -> u64 {
+        let config = api::Subscription {
+            enable_message_ordering: true,
+            message_retention_duration: Some(prost_types::Duration { seconds: DAY, nanos: 0 }),
+            ..api::Subscription::default()
+        };
+        let subscription = Subscription::new(config, 1, 0);
+        let (clock, dice) = (Clock::start(), Dice::new(faults));
+        let messages: Vec<_> =
+            (1..=MESSAGES).map(|id| Message { id, wire: Bytes::from_static(b"wire") }).collect();
+        subscription.append(clock.wall(), &messages, &Bytes::from_static(b"key"));
+        let (consumer, client) = subscription.backlog().join("me", 0, 0);
+        let lease = Duration::from_secs(60);
+        let (mut held, mut last) = (Vec::new(), 0);
+        for round in 1..=10_000 {
+            let to = Receiver { consumer, client, messages: 500, bytes: 1 << 20, lease };
+            for outgoing in subscription.deliver(to, &clock, &dice) {
+                assert!(outgoing.id <= last + 1, "{} came after {last}", outgoing.id);
+                last = outgoing.id;
+                held.push(Given::Id(outgoing.ack));
+            }
+            clock.advance(TICK);
+            subscription.backlog().expire(clock.now(), clock.wall());
+            if round % 20 == 0 {
+                subscription.acknowledge(&std::mem::take(&mut held), &dice);
+            }
+            let counts = subscription.backlog().counts.clone();
+            if counts.backlog == 0 {
+                return counts.delivered;
+            }
+        }
+        panic!("{:?} stay", subscription.backlog().counts);
+    }
+
+    /// What came again because of a fault could come again because of it once more, each time with all that follow it under its key:
+    /// 5,000 messages were delivered 349,000 times.
+    #[test]
+    fn a_fault_brings_the_tail_of_a_key_again_once() {
+        assert_eq!(deliveries(Faults::default()), MESSAGES);
+        for (early_expiry, duplicate) in [(0.05, 0.0), (1.0, 0.0), (0.0, 0.1), (0.0, 1.0), (0.05, 0.1)] {
+            let delivered = deliveries(Faults { seed: 3, early_expiry, duplicate, ..Faults::default() });
+            assert!(delivered > MESSAGES, "{early_expiry} {duplicate}: {delivered}");
+            assert!(delivered <= 3 * MESSAGES, "{early_expiry} {duplicate}: {delivered}");
+        }
+    }
 }

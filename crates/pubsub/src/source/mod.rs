@@ -41,8 +41,9 @@ use crate::config::PubsubConfig;
 use crate::name::{SubscriptionName, TopicName};
 use ack::{AckOrder, Acker};
 use batch::Records;
+use lease::Keeper;
 use ledger::{GroupId, Limits};
-use pull::Pull;
+use pull::{Pull, Withheld};
 use shared::Shared;
 
 /// Bytes of messages that streams may hold ready for the pipeline, in all.
@@ -100,8 +101,6 @@ struct Running {
     resting: Vec<PartitionId>,
     /// That a stream is full was told since the last release.
     held_told: bool,
-    /// What makes a stream ask for an early epoch.
-    nearly_full: Limits,
     /// Pulls and leases end with the source.
     tasks: JoinSet<()>,
 }
@@ -126,12 +125,12 @@ impl PubsubSource {
         let streams = names.len() * config.streams;
         let connections = streams.min(CONNECTIONS_FOR_SPEED).max(streams.div_ceil(STREAMS_PER_CONNECTION));
         let client = Client::new(&config.connection, connections)?;
-        let shared = Arc::new(Shared::new(names.len(), streams));
         let share = |of: u64| (of / streams as u64).max(1);
         let limits = Limits {
             messages: share(config.outstanding_messages_max),
             bytes: share(config.outstanding_bytes_max),
         };
+        let shared = Arc::new(Shared::new(names.len(), config.streams, limits));
         let (sender, deliveries) = mpsc::channel(streams.min(64));
         let prefetch = Arc::new(Semaphore::new(PREFETCH_BYTES / PREFETCH_UNIT));
         let mut tasks = JoinSet::new();
@@ -148,6 +147,7 @@ impl PubsubSource {
                     limits,
                     lease: config.lease,
                     published_before_ms: config.published_before_ms,
+                    withheld: Withheld::default(),
                     shared: shared.clone(),
                     prefetch: prefetch.clone(),
                     deliveries: sender.clone(),
@@ -167,12 +167,15 @@ impl PubsubSource {
                 acks,
             });
         }
-        let named = subscriptions.iter().map(|s| s.name.clone()).collect();
-        tasks.spawn(lease::keep(control.clone(), named, shared.clone(), config.lease, config.lease_max));
-        let nearly_full = Limits {
-            messages: (limits.messages - limits.messages / 8).max(1),
-            bytes: (limits.bytes - limits.bytes / 8).max(1),
+        let names: Arc<[SubscriptionName]> = subscriptions.iter().map(|s| s.name.clone()).collect();
+        let keeper = Keeper {
+            prolong: lease::by_calls(control.clone(), names.clone(), config.lease),
+            names,
+            shared: shared.clone(),
+            lease: config.lease,
+            lease_max: config.lease_max,
         };
+        tasks.spawn(keeper.run());
         // Only a run before this one can have left messages leased.
         let of_ours = |(partition, _): &(PartitionId, Position)| {
             subscriptions.iter().any(|s| s.partition == *partition)
@@ -189,7 +192,6 @@ impl PubsubSource {
             giving: BTreeSet::new(),
             resting: Vec::new(),
             held_told: false,
-            nearly_full,
             tasks,
         });
         Ok(())
@@ -209,11 +211,12 @@ impl Running {
         poll: Duration,
         connect_patience: Duration,
     ) -> Result<Result<Delivery, Next>> {
+        self.note_resting(poll);
         if let Some(pending) = self.pending.take() {
             return Ok(Ok(pending));
         }
         // Also while other streams deliver: a full one starves until something is released. Once for each release.
-        if !self.held_told && self.shared.ledger().is_full(self.nearly_full) {
+        if !self.held_told && self.shared.ledger().is_any_nearly_full() {
             self.held_told = true;
             return Ok(Err(Next::Held));
         }
@@ -226,7 +229,7 @@ impl Running {
             }
             Err(_) => {}
         }
-        if self.shared.ledger().is_full(self.nearly_full) {
+        if self.shared.ledger().is_any_nearly_full() {
             return Ok(Err(Next::Held));
         }
         match self.shared.outage() {
@@ -237,11 +240,19 @@ impl Running {
             Some(_) => Ok(Err(Next::Waiting)),
             None if Instant::now() < self.quiet_from => Ok(Err(Next::Waiting)),
             None => {
-                let silent = std::mem::take(&mut self.giving).into_iter();
-                self.resting.extend(silent.map(|of| self.subscriptions[of].partition.clone()));
+                self.note_resting(poll);
                 Ok(Err(Next::Idle))
             }
         }
+    }
+
+    /// Subscriptions that were silent as long as a poll takes rest, each for itself: others may go on giving.
+    fn note_resting(&mut self, poll: Duration) {
+        if Instant::now() < self.quiet_from {
+            return;
+        }
+        let silent = self.giving.extract_if(.., |of| self.shared.is_silent(*of, poll));
+        self.resting.extend(silent.map(|of| self.subscriptions[of].partition.clone()));
     }
 
     /// Makes one batch of what is there, within the budget, beginning with `first`.
@@ -262,7 +273,7 @@ impl Running {
                 self.pending = Some(delivery);
                 break;
             }
-            self.shared.ledger().hand_out(delivery.group, mark);
+            self.shared.ledger().hand_out(delivery.group, mark, self.shared.now());
             if records.slots.len() >= budget.records || records.buffer.len() >= budget.bytes {
                 break;
             }
@@ -342,7 +353,8 @@ impl Source for PubsubSource {
                     continue;
                 };
                 let Some(mark) = position::mark_of(at, instance)? else { continue };
-                let ids = running.shared.ledger().release(index, mark);
+                let now = running.shared.now();
+                let ids = running.shared.ledger().release(index, mark, now);
                 if !ids.is_empty() && subscription.acks.send(AckOrder::Acknowledge(ids)).is_err() {
                     return Err(Error::fatal("acknowledging ended early: please report this as a bug"));
                 }

@@ -39,13 +39,52 @@ pub(super) struct Pull {
     pub(super) limits: Limits,
     pub(super) lease: Duration,
     pub(super) published_before_ms: Option<i64>,
+    pub(super) withheld: Withheld,
     pub(super) shared: Arc<Shared>,
     pub(super) prefetch: Arc<Semaphore>,
     pub(super) deliveries: mpsc::Sender<Result<Delivery>>,
 }
 
+/// What came and is none of the source's business. It stays leased and counts among what the stream may have outstanding.
+#[derive(Debug, Default)]
+pub(super) struct Withheld {
+    /// Since the stream was opened.
+    messages: u64,
+    bytes: u64,
+    /// When the newest of all was published, ms, and the same when a stream was clogged for the last time.
+    newest_ms: Option<i64>,
+    newest_ms_then: Option<i64>,
+}
+
+impl Withheld {
+    fn add(&mut self, messages: &[pb::ReceivedMessage]) {
+        self.messages += messages.len() as u64;
+        self.bytes += bytes_of(messages);
+        self.newest_ms = messages.iter().filter_map(publish_ts_ms).max().max(self.newest_ms);
+    }
+
+    /// Whether it takes up so much of the limits that the rest could starve.
+    fn clogs(&self, limits: Limits) -> bool {
+        self.messages > limits.messages / 2 || self.bytes > limits.bytes / 2
+    }
+
+    /// A stream is clogged and will be opened anew. Answers whether anything came since the last time that had not come before.
+    fn start_anew(&mut self) -> bool {
+        let is_news = self.newest_ms > self.newest_ms_then;
+        self.newest_ms_then = self.newest_ms;
+        is_news
+    }
+}
+
+/// As the service counts them.
+fn bytes_of(messages: &[pb::ReceivedMessage]) -> u64 {
+    messages.iter().filter_map(|m| m.message.as_ref()).map(|m| m.encoded_len() as u64).sum()
+}
+
 /// Why reading a stream came to an end.
 enum Ended {
+    /// What it may have outstanding is taken up by messages that are withheld: only another one gives the rest.
+    Clogged,
     /// The service, or the network.
     Broken(Status),
     /// The source is gone.
@@ -54,13 +93,22 @@ enum Ended {
 
 impl Pull {
     /// Until the source is dropped, or the service says that trying again is useless.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new();
-        let call = Call { what: "pull from", resource: self.name.path(), role: SUBSCRIBER };
+        let name = self.name.clone();
+        let call = Call { what: "pull from", resource: name.path(), role: SUBSCRIBER };
         loop {
             let opened = Instant::now();
             let status = match self.read(&mut backoff).await {
                 Ended::Unwanted => return,
+                Ended::Clogged => {
+                    // What comes round and round says nothing about the rest.
+                    if self.withheld.start_anew() {
+                        self.shared.reopening(self.stream);
+                    }
+                    sleep(backoff.wait()).await;
+                    continue;
+                }
                 Ended::Broken(status) => status,
             };
             if opened.elapsed() > LASTING {
@@ -84,7 +132,7 @@ impl Pull {
     }
 
     /// Opens the stream and reads it to its end.
-    async fn read(&self, backoff: &mut Backoff) -> Ended {
+    async fn read(&mut self, backoff: &mut Backoff) -> Ended {
         // Dropped with this future, whatever ends it.
         let (_holding, held) = oneshot::channel();
         let mut messages = match self.open(held).await {
@@ -92,12 +140,13 @@ impl Pull {
             Err(status) => return Ended::Broken(status),
         };
         self.shared.up(self.stream);
+        (self.withheld.messages, self.withheld.bytes) = (0, 0);
         loop {
             match messages.message().await {
                 Ok(Some(response)) => {
                     backoff.reset();
-                    if self.take(response).await.is_err() {
-                        return Ended::Unwanted;
+                    if let Err(ended) = self.take(response).await {
+                        return ended;
                     }
                 }
                 // An end without an error is as routine as one with UNAVAILABLE.
@@ -158,7 +207,7 @@ impl Pull {
     }
 
     /// Notes the leases of a response and hands its messages on.
-    async fn take(&self, response: pb::StreamingPullResponse) -> Result<(), ()> {
+    async fn take(&mut self, response: pb::StreamingPullResponse) -> Result<(), Ended> {
         if let Some(properties) = response.subscription_properties {
             self.shared.learn(self.subscription, properties);
         }
@@ -168,18 +217,22 @@ impl Pull {
                 messages.into_iter().partition(|m| publish_ts_ms(m).is_none_or(|ms| ms < before_ms));
             messages = wanted;
             if !others.is_empty() {
+                self.withheld.add(&others);
                 self.shared.withhold(self.subscription, others.into_iter().map(|m| m.ack_id).collect());
             }
         }
-        if messages.is_empty() {
-            return Ok(());
+        if !messages.is_empty() {
+            self.hand_on(messages).await?;
         }
+        if self.withheld.clogs(self.limits) { Err(Ended::Clogged) } else { Ok(()) }
+    }
+
+    async fn hand_on(&self, mut messages: Vec<pb::ReceivedMessage>) -> Result<(), Ended> {
         let again = messages.iter().filter(|m| m.delivery_attempt > 1).count();
         self.shared.redelivered(again as u64);
         let ack_ids = messages.iter_mut().map(|m| std::mem::take(&mut m.ack_id)).collect();
         // Each message is measured once: with many attributes that is no small work.
-        let bytes =
-            messages.iter().filter_map(|m| m.message.as_ref()).map(Message::encoded_len).sum::<usize>();
+        let bytes = bytes_of(&messages) as usize;
         let group = self.shared.ledger().arrive(
             self.subscription,
             self.stream,
@@ -189,7 +242,8 @@ impl Pull {
             self.lease,
         );
         let units = bytes.div_ceil(PREFETCH_UNIT).clamp(1, PREFETCH_BYTES / PREFETCH_UNIT);
-        let prefetched = self.prefetch.clone().acquire_many_owned(units as u32).await.map_err(|_| ())?;
+        let prefetched = self.prefetch.clone().acquire_many_owned(units as u32).await;
+        let prefetched = prefetched.map_err(|_| Ended::Unwanted)?;
         let delivery = Delivery {
             subscription: self.subscription,
             group,
@@ -197,7 +251,7 @@ impl Pull {
             bytes,
             _prefetched: prefetched,
         };
-        self.deliveries.send(Ok(delivery)).await.map_err(|_| ())
+        self.deliveries.send(Ok(delivery)).await.map_err(|_| Ended::Unwanted)
     }
 }
 
@@ -216,4 +270,28 @@ fn requests(
             },
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clogged_stream_waits_for_more_only_while_there_is_news() {
+        let message = |ms: i64| {
+            let publish_time = Some(prost_types::Timestamp { seconds: ms / 1000, nanos: 0 });
+            let message = pb::PubsubMessage { data: vec![0; 60].into(), publish_time, ..Default::default() };
+            pb::ReceivedMessage { message: Some(message), ..Default::default() }
+        };
+        let mut withheld = Withheld::default();
+        withheld.add(&[message(5000), message(3000)]);
+        assert!(!withheld.clogs(Limits { messages: 4, bytes: 1000 }));
+        assert!(withheld.clogs(Limits { messages: 3, bytes: 1000 }));
+        assert!(withheld.clogs(Limits { messages: 4, bytes: 200 }));
+        assert!(withheld.start_anew());
+        withheld.add(&[message(5000), message(3000)]);
+        assert!(!withheld.start_anew(), "the same as before");
+        withheld.add(&[message(6000)]);
+        assert!(withheld.start_anew());
+    }
 }

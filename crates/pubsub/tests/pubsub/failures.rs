@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use millstream_core::{Error, Kind, Source};
+use millstream_pubsub::admin::seek;
 use millstream_pubsub::permission::{may_publish, may_pull};
-use millstream_pubsub::{Client, Connection, PubsubConfig, PubsubSource};
+use millstream_pubsub::{Client, Connection, PubsubConfig, PubsubSource, SeekTo, SnapshotName};
 
 use crate::world::{BUDGET, SUBSCRIPTION, TOPIC, World, name, topic};
 
@@ -119,4 +120,23 @@ async fn credentials_files_are_refused_without_showing_them() {
         let error = millstream_pubsub::Client::new(&connection, 1).unwrap_err().to_string();
         assert!(error.contains(says) && !error.contains("hunter2"), "{error}");
     }
+}
+
+/// A snapshot that does not exist was told as a subscription that does not.
+#[tokio::test]
+async fn a_seek_names_what_does_not_exist() {
+    let world = World::new(|_| {}).await;
+    let client = Client::new(&world.connection(), 1).unwrap();
+    let snapshot = "projects/p/snapshots/missing";
+    let to = SeekTo::Snapshot(SnapshotName::parse(snapshot, None).unwrap());
+    let error = seek(&client, &name(SUBSCRIPTION), &to).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("there is no snapshot {snapshot}")), "{error}");
+    let missing = "projects/p/subscriptions/missing";
+    let error = seek(&client, &name(missing), &to).await.unwrap_err().to_string();
+    assert!(error.contains(missing) && error.contains("does not exist"), "{error}");
+    assert!(!error.contains(snapshot), "{error}");
+    // Where nobody may look, both are named.
+    world.faults("script=GetSubscription@1*9:PERMISSION_DENIED");
+    let error = seek(&client, &name(SUBSCRIPTION), &to).await.unwrap_err().to_string();
+    assert!(error.contains(SUBSCRIPTION) && error.contains(snapshot), "{error}");
 }

@@ -1,6 +1,7 @@
 //! The publishing sink.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use millstream_core::record::{Range, Slot};
 use millstream_core::sink::Judged;
@@ -8,8 +9,8 @@ use millstream_core::{
     Column, Error, Event, EventId, Facts, Incarnation, Key, Kind, Op, Order, Output, OutputBatch,
     PartitionId, Position, RecordBatch, RowBuilder, RowSchema, Sink, TableName, Type, Value,
 };
-use millstream_pubsub::PubsubSink;
 use millstream_pubsub::sink::{Format, SinkConfig};
+use millstream_pubsub::{Client, Message, Publisher, PubsubSink};
 
 use crate::world::{TOPIC, World, batches, texts, topic};
 
@@ -158,4 +159,52 @@ async fn a_topic_that_cannot_be_seen_may_be_there() {
         };
         PubsubSink::new(config).unwrap().recover(None).await.unwrap();
     }
+}
+
+/// After a request that failed, the requests of other keys were cut off on their way, and what was added later was published over the
+/// gap: messages were gone, and a key's newer ones came before its older ones.
+#[tokio::test]
+async fn a_round_that_fails_leaves_no_gap() {
+    let world = World::new(|s| s.enable_message_ordering = true).await;
+    let publisher = || Publisher::new(Client::new(&world.connection(), 1).unwrap(), topic(TOPIC));
+    let message = |n: u32| Message {
+        data: n.to_string().into_bytes(),
+        ordering_key: r#"{"id":1}"#.to_owned(),
+        ..Message::default()
+    };
+    // Three requests, which follow each other.
+    world.faults("script=Publish@2:PERMISSION_DENIED");
+    let mut failing = publisher();
+    for n in 0..2500 {
+        failing.add(message(n)).await.unwrap();
+    }
+    let error = failing.publish().await.unwrap_err().to_string();
+    assert!(error.contains("permission denied"), "{error}");
+    assert_eq!(world.server.counts().published, 1000, "the third does not overtake the second");
+    let error = failing.add(message(2500)).await.unwrap_err().to_string();
+    assert!(error.contains("failed before") && error.contains(TOPIC), "{error}");
+    assert!(failing.publish().await.is_err(), "what it had is not published, and not forgotten either");
+
+    // All of it comes again from the last checkpoint.
+    let mut again = publisher();
+    for n in 0..2500 {
+        again.add(message(n)).await.unwrap();
+    }
+    again.publish().await.unwrap();
+    let mut source = world.open(|_| {}).await;
+    let taken = texts(&batches(&mut source, 3500).await);
+    let expected: Vec<_> = (0..1000).chain(0..2500).map(|n: u32| n.to_string()).collect();
+    assert_eq!(taken, expected);
+}
+
+/// A publisher whose wait was given up counted as one that had published everything.
+#[tokio::test]
+async fn a_round_that_nobody_waits_for_is_not_a_good_one() {
+    let world = World::new(|_| {}).await;
+    let mut publisher = Publisher::new(Client::new(&world.connection(), 1).unwrap(), topic(TOPIC));
+    publisher.add(Message { data: b"1".to_vec(), ..Message::default() }).await.unwrap();
+    let mut round = Box::pin(publisher.publish());
+    assert!(round.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(round);
+    assert!(publisher.publish().await.is_err());
 }

@@ -30,6 +30,8 @@ async fn nothing_is_acknowledged_before_it_is_released_and_then_all_of_it() {
     let held = tell();
     assert_eq!((held.outstanding_messages, held.redelivered), (Some(5), Some(0)));
     assert!(held.outstanding_bytes > Some(0) && held.open_streams > Some(0), "{held:?}");
+    assert_eq!(held.outstanding_messages_max, Some(200_000));
+    assert_eq!((held.outstanding_bytes_max, held.held_ms), (Some(256 << 20), Some(0)));
     let last = taken.last().unwrap();
     release(&mut source, last).await;
     let left = tell();
@@ -143,6 +145,7 @@ async fn what_is_outstanding_never_passes_the_budget() {
         }
     }
     assert!(held >= 4, "{held}");
+    assert!(source.figures().unwrap()().held_ms.is_some());
     assert_eq!(texts(&taken).into_iter().collect::<BTreeSet<_>>().len(), 1000);
 }
 
@@ -315,4 +318,40 @@ async fn several_subscriptions_are_partitions_of_their_own() {
         let acked = if partition == SUBSCRIPTION { 10 } else { 20 };
         world.until("acknowledged", |c| c.acked == acked).await;
     }
+}
+
+/// A subscription rested only once all were silent: a busy one let the watermark wait for those that have a message an hour.
+#[tokio::test]
+async fn a_silent_subscription_rests_beside_a_busy_one() {
+    let mut world = World::new(|_| {}).await;
+    let (quiet_topic, quiet) = ("projects/p/topics/quiet", "projects/p/subscriptions/quiet-sub");
+    world
+        .publisher
+        .create_topic(pb::Topic { name: quiet_topic.into(), ..pb::Topic::default() })
+        .await
+        .unwrap();
+    let subscription =
+        pb::Subscription { name: quiet.into(), topic: quiet_topic.into(), ..pb::Subscription::default() };
+    world.subscriber.create_subscription(subscription).await.unwrap();
+    let message = pb::PubsubMessage { data: b"one".to_vec().into(), ..pb::PubsubMessage::default() };
+    let request = pb::PublishRequest { topic: quiet_topic.into(), messages: vec![message] };
+    world.publisher.publish(request).await.unwrap();
+    let mut source = world.open(|config| config.subscriptions.push(name(quiet))).await;
+    assert_eq!(&*batch(&mut source).await.partition.0, quiet);
+
+    // Far more than is taken until the other one was silent for a poll.
+    for _ in 0..20 {
+        world.publish("", numbers(0..1000)).await;
+    }
+    let one = Budget { records: 1, bytes: 1 << 20 };
+    for _ in 0..20_000 {
+        let next = source.next(one).await.unwrap();
+        let resting = source.resting();
+        assert!(resting.iter().all(|partition| &*partition.0 == quiet), "the busy one does not rest");
+        if !resting.is_empty() {
+            return assert!(matches!(next, Next::Batch(_)), "while the other gives");
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it never rested");
 }

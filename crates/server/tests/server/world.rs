@@ -152,6 +152,9 @@ impl Source for Lines {
         Some(Arc::new(|| SourceFigures {
             outstanding_messages: Some(7),
             outstanding_bytes: Some(700),
+            outstanding_messages_max: Some(10),
+            outstanding_bytes_max: Some(1000),
+            held_ms: Some(250),
             oldest_outstanding_ms: Some(1500),
             open_streams: Some(2),
             redelivered: Some(3),
