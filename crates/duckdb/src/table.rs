@@ -119,16 +119,8 @@ impl Table {
             table.comment(session, position, notices)?;
         }
         table.recreate_view(session)?;
-        if schema.key.is_empty() {
-            let missing = match layout {
-                Layout::Append => "no latest view",
-                Layout::Changelog => "no key in its rows",
-                Layout::Replica { .. } => "no replica",
-            };
-            notices.push(notice(
-                "no_key",
-                format!("table {source} has no key, hence {missing}; set one in the config"),
-            ));
+        if is_keyless(schema) {
+            notices.push(no_key(layout, schema));
         }
         Ok(table)
     }
@@ -159,10 +151,12 @@ impl Table {
                 wide.insert(column);
             }
         }
+        let only_truncated = self.stored.shape.columns.is_empty();
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
-        // A truncate's schema has no columns at all.
-        let keyless = schema.key.is_empty() && !schema.columns.is_empty();
-        let lost = keyless && !Keyed::now(&self.stored).columns.is_empty();
+        if only_truncated && is_keyless(schema) {
+            notices.push(no_key(session.config.layout, schema));
+        }
+        let lost = is_keyless(schema) && !Keyed::now(&self.stored).columns.is_empty();
         // Each decoder has schemas of its own, and each of them comes here.
         if lost && !std::mem::replace(&mut self.lost_key_told, true) {
             let text = format!(
@@ -175,34 +169,39 @@ impl Table {
             self.bindings.push((binding, keyed));
             return Ok((self.bindings.len() - 1, changes));
         }
-        let key = StoredKey { columns: key_names(schema), order, first: false };
+        let key = StoredKey { columns: key_names(schema), order, first: only_truncated };
         let place = self.stored.keys.partition_point(|k| k.order < order);
         if place == self.stored.keys.len() || !changes.is_empty() {
             // The columns first: what is made anew for the new key reads them.
             self.evolve(session, &changes, notices)?;
         }
-        self.add_key(session, place, key, notices)?;
+        let place = if only_truncated {
+            // The key that the table has had all along: truncates tell none.
+            self.stored.keys = vec![key];
+            0
+        } else {
+            notices.push(self.key_changed(place, &key));
+            self.stored.keys.insert(place, key);
+            place
+        };
+        self.take_keys(session)?;
         let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
         self.bindings.push((binding, Keyed::new(&self.stored, place)));
         Ok((self.bindings.len() - 1, changes))
     }
 
-    /// Gives the table one more key. Nothing waits in the writer if it is the newest one.
-    fn add_key(
-        &mut self,
-        session: &Session,
-        place: usize,
-        key: StoredKey,
-        notices: &mut Vec<SinkNotice>,
-    ) -> Result<()> {
+    fn key_changed(&self, place: usize, key: &StoredKey) -> SinkNotice {
         let (source, columns) = (&self.stored.source, key.columns.join(", "));
         let text = if place == self.stored.keys.len() {
             format!("the key of {source} is now ({columns})")
         } else {
             format!("an event of {source} came late, under the key ({columns}) that the table had before")
         };
-        notices.push(notice("key_changed", text));
-        self.stored.keys.insert(place, key);
+        notice("key_changed", text)
+    }
+
+    /// Follows a change of the stored keys. Nothing waits in the writer if the newest one changed.
+    fn take_keys(&mut self, session: &Session) -> Result<()> {
         for (binding, keyed) in &mut self.bindings {
             *keyed = Keyed::of(&self.stored, &binding.schema).expect("invariant: no key is ever forgotten");
         }
@@ -532,6 +531,21 @@ const OBJECTS: [ObjectColumn; 2] = [ObjectColumn::Source, ObjectColumn::Transact
 
 fn place<'a>(session: &'a Session, stored: &'a StoredTable) -> Place<'a> {
     Place { catalog: None, dataset: &session.config.dataset, table: &stored.name }
+}
+
+/// Whether rows of a schema have no key. A truncate's schema, which has no columns at all, says nothing of that.
+fn is_keyless(schema: &RowSchema) -> bool {
+    schema.key.is_empty() && !schema.columns.is_empty()
+}
+
+fn no_key(layout: Layout, schema: &RowSchema) -> SinkNotice {
+    let missing = match layout {
+        Layout::Append => "no latest view",
+        Layout::Changelog => "no key in its rows",
+        Layout::Replica { .. } => "no replica",
+    };
+    let source = schema.table.qualified();
+    notice("no_key", format!("table {source} has no key, hence {missing}; set one in the config"))
 }
 
 fn key_names(schema: &RowSchema) -> Vec<String> {
