@@ -9,9 +9,10 @@ pipeline's process alone, as the kernel accounts them (wait4); rates are by the 
 publish   files → Pub/Sub: messages published a second, without and with ordering keys
 pull      Pub/Sub → discard, and → DuckDB append, of a backlog that lies there: CPU-s per million, messages/s, peak memory
 latency   the live demo at 3,000 events/s with checkpoints every 1 s and every 100 ms: from published to visible
-soak      the live demo with its faults for --seconds (600): resident memory after a fifth of it and at the end
+soak      the live demo with its faults for --seconds (600 and more): resident memory, threads and files at minute 2, every five minutes and
+          at the end
 """
-import argparse, json, os, pathlib, shutil, signal, subprocess, sys, time
+import argparse, json, os, pathlib, shutil, signal, statistics, subprocess, sys, time
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--bin", required=True); ap.add_argument("--events", required=True)
@@ -115,18 +116,27 @@ if "latency" in args.only:
 if "soak" in args.only:
     words = ["demo", "--directory", str(WORK / "demo"), "--events", str(pathlib.Path(__file__).parent.parent.resolve() / "corpus")]
     process = subprocess.Popen([BIN, *words, "--seconds", str(args.seconds)], stdout=open(WORK / "out.json", "w"), stderr=subprocess.DEVNULL)
-    samples = []
+    began, samples = time.monotonic(), []
     while process.poll() is None:
         status = pathlib.Path(f"/proc/{process.pid}/status")
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line) if status.exists() else {}
-        if "VmRSS" in fields:
+        # Its end gives memory and threads back.
+        if "VmRSS" in fields and time.monotonic() - began < args.seconds - 2:
             files = len(os.listdir(f"/proc/{process.pid}/fd"))
-            samples.append((int(fields["VmRSS"].split()[0]) / 1024, int(fields["Threads"]), files))
+            samples.append((time.monotonic() - began, int(fields["VmRSS"].split()[0]) / 1024, int(fields["Threads"]), files))
         time.sleep(1)
     text = (WORK / "out.json").read_text()
-    early, late = samples[len(samples) // 5], samples[-2]
+
+    def around(second):
+        """Medians of the half minute up to a second."""
+        return [statistics.median(part) for part in zip(*[s[1:] for s in samples if second - 30 <= s[0] <= second])]
+
+    minutes = sorted({2, *range(5, args.seconds // 60 + 1, 5), args.seconds // 60} - {0, 1})
+    curve = ", ".join(f"minute {minute}: {around(minute * 60)[0]:.0f}" for minute in minutes)
+    early, late = around(120), around(args.seconds)
     growth = (late[0] / early[0] - 1) * 100
-    figure("soak: resident memory from a fifth of the time on", f"{early[0]:.0f} → {late[0]:.0f} MB ({growth:+.1f} %)", "< +5 %", growth < 5)
+    print(f"soak: resident MB at {curve}", flush=True)
+    figure("soak: resident memory from minute 2 on", f"{early[0]:.0f} → {late[0]:.0f} MB ({growth:+.1f} %)", "< +5 %", growth < 5)
     figure("soak: threads and files", f"{early[1:]} → {late[1:]}", "no growth", late[1] <= early[1] + 2 and late[2] <= early[2] + 4)
     figure("soak: balance", "every record is accounted for", "", "every record and event is accounted for" in text)
 shutil.rmtree(WORK, ignore_errors=True)
