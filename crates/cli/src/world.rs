@@ -70,7 +70,8 @@ impl World for PlanWorld {
     fn source(&self) -> Result<Box<dyn Source>> {
         let inner = if self.intake { Some(registry::source(&self.plan.source)?) } else { None };
         let topic = self.plan.letter_topic.clone().and_then(registry::topic_letters);
-        Ok(Box::new(Inlet::new(inner, self.desk.clone(), topic)))
+        let sinks = self.plan.sinks.iter().map(|sink| sink.name.clone()).collect();
+        Ok(Box::new(Inlet::new(inner, self.desk.clone(), topic, sinks)))
     }
 
     fn decoder(&self) -> Result<Box<dyn Decoder>> {

@@ -134,7 +134,7 @@ fn run(title: &str, events: u64, cache_bytes: usize, mut key: impl FnMut(u64) ->
         routing += processor_time(start_of_run) - begun;
         let begun = processor_time(start_of_run);
         for event in batch {
-            gate.judge(Box::new(event), false, false, &mut out, &mut sends)?;
+            gate.judge(Box::new(event), false, &mut out, &mut sends)?;
         }
         judging += processor_time(start_of_run) - begun;
         out.clear();

@@ -123,7 +123,8 @@ pub(crate) fn letter(records: &RecordBatch, index: u32, refusal: Refusal) -> Dea
         stage: refusal.stage,
         cause: refusal.cause,
         table: refusal.table,
-        sink: None,
+        // A record that comes again is for its sink alone, whatever refuses it now.
+        sink: slot.again_for.as_deref().map(str::to_owned),
         value,
         key: record.key().map(<[u8]>::to_vec),
         headers: record.headers().map(|h| (h.name.to_vec(), h.value.to_vec())).collect(),

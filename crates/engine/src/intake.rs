@@ -37,15 +37,17 @@ impl Intake {
         let Self { mut source, mut orders, workers, reports, budget_units, idle, paused, gauges } = self;
         gauges.watch(source.figures());
         let mut paused_since = paused.then(Instant::now);
-        let mut workers = Turns { workers, turn: 0, gauges: gauges.clone() };
+        let mut workers = Turns { workers, turn: 0, blocked: Duration::ZERO, gauges: gauges.clone() };
         let budget = Arc::new(Semaphore::new(budget_units as usize));
         let mut stopped = false;
         // Whether the coordinator knows that the source waits for a release.
         let mut held = false;
         let mut releases: Vec<Vec<(PartitionId, Position)>> = Vec::new();
-        // Since when the source was asked and answered that there is nothing. Time in which nobody asked it is no silence.
-        let mut quiet_since: Option<Instant> = None;
+        // How long the source was asked, time after time, and answered that there is nothing. Time in which nobody asked it is
+        // no silence.
+        let mut quiet = Duration::ZERO;
         loop {
+            let blocked_before = workers.blocked;
             let taken = {
                 // Kept across orders: a source that waits longer than an epoch for its records must get to its answer.
                 let mut taking = pin!(take(source.as_mut(), &budget, &gauges));
@@ -64,7 +66,7 @@ impl Intake {
                                 let since = paused_since.take();
                                 gauges.paused(since.map_or(Duration::ZERO, |since| since.elapsed()));
                                 paused_since = pause.then(Instant::now);
-                                quiet_since = None;
+                                quiet = Duration::ZERO;
                             }
                             Some(IntakeOrder::Stop) => stopped = true,
                             Some(IntakeOrder::Close { cancelled }) => break Taken::Close { cancelled },
@@ -90,23 +92,24 @@ impl Intake {
                     break;
                 }
             }
-            let resting = source.resting();
-            if !resting.is_empty() {
-                workers.hand(Work::Rest(resting)).await?;
-            }
             let is_over = match &taken {
                 Taken::Next(Given { next: Next::End, .. }) => true,
-                Taken::Next(Given { next: Next::Idle, asked, .. }) => {
-                    let since = *quiet_since.get_or_insert(*asked);
-                    idle.is_some_and(|idle| since.elapsed() >= idle)
+                Taken::Next(Given { next: Next::Idle, waited, .. }) => {
+                    // A barrier may have had to wait for the workers meanwhile.
+                    quiet += waited.saturating_sub(workers.blocked - blocked_before);
+                    idle.is_some_and(|idle| quiet >= idle)
                 }
                 // Neither a wait nor a full source says that there is nothing more.
                 Taken::Next(_) => {
-                    quiet_since = None;
+                    quiet = Duration::ZERO;
                     false
                 }
                 Taken::Nothing | Taken::Close { .. } => false,
             };
+            let resting = source.resting();
+            if !resting.is_empty() {
+                workers.hand(Work::Rest(resting)).await?;
+            }
             if is_over {
                 stopped = true;
                 reports.send(Report::Exhausted).await.map_err(gone)?;
@@ -143,14 +146,16 @@ enum Taken {
 struct Given {
     next: Next,
     permit: OwnedSemaphorePermit,
-    /// When it was asked.
-    asked: Instant,
+    /// How long it took to answer.
+    waited: Duration,
 }
 
 /// The decode workers and whose turn it is; dispatch collects in the same turns.
 struct Turns {
     workers: Vec<Sender<Work>>,
     turn: usize,
+    /// How long handing on took in all.
+    blocked: Duration,
     gauges: Arc<Gauges>,
 }
 
@@ -158,6 +163,7 @@ impl Turns {
     async fn hand(&mut self, work: Work) -> Staged {
         let asked = Instant::now();
         self.workers[self.turn].send(work).await.map_err(gone)?;
+        self.blocked += asked.elapsed();
         self.gauges.held_back(asked.elapsed());
         self.turn = (self.turn + 1) % self.workers.len();
         Ok(())
@@ -173,7 +179,8 @@ async fn take(source: &mut dyn Source, budget: &Arc<Semaphore>, gauges: &Gauges)
     let paused_meanwhile = gauges.paused_for().saturating_sub(paused_before);
     gauges.held_back(began.elapsed().saturating_sub(paused_meanwhile));
     let asked = Instant::now();
-    Ok(Given { next: source.next(BUDGET).await?, permit, asked })
+    let next = source.next(BUDGET).await?;
+    Ok(Given { next, permit, waited: asked.elapsed() })
 }
 
 /// Makes the permit what the batch needs. A batch with a record above a call's share waits for more, up to the whole budget,
@@ -248,7 +255,8 @@ mod tests {
     }
 
     /// Gives what it is told to, at once.
-    struct Scripted(std::vec::IntoIter<Next>);
+    /// Gives what stands in its script; its partition rests after each silence.
+    struct Scripted(std::vec::IntoIter<Next>, bool);
 
     impl Source for Scripted {
         fn open<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
@@ -256,7 +264,13 @@ mod tests {
         }
 
         fn next(&mut self, _: Budget) -> Fut<'_, Result<Next>> {
-            Box::pin(async { Ok(self.0.next().unwrap_or(Next::End)) })
+            let next = self.0.next().unwrap_or(Next::End);
+            self.1 = matches!(next, Next::Idle);
+            Box::pin(async { Ok(next) })
+        }
+
+        fn resting(&mut self) -> Vec<PartitionId> {
+            if std::mem::take(&mut self.1) { vec![PartitionId::new("p")] } else { Vec::new() }
         }
 
         fn release<'a>(&'a mut self, _: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
@@ -268,12 +282,14 @@ mod tests {
     /// records left.
     #[tokio::test(start_paused = true)]
     async fn a_source_that_nobody_asked_was_not_silent() {
-        let script = vec![Next::Batch(batch(1)), Next::Batch(batch(1)), Next::Idle, Next::Batch(batch(1))];
+        let idle_between =
+            [Next::Batch(batch(1)), Next::Idle, Next::Batch(batch(1)), Next::Idle, Next::Batch(batch(1))];
+        let script = idle_between.into_iter().collect::<Vec<_>>();
         let (workers, mut work) = tokio::sync::mpsc::channel(1);
         let (reports, mut reported) = tokio::sync::mpsc::channel(8);
         let (_orders, orders) = tokio::sync::mpsc::unbounded_channel();
         let intake = Intake {
-            source: Box::new(Scripted(script.into_iter())),
+            source: Box::new(Scripted(script.into_iter(), false)),
             orders,
             workers: vec![workers],
             reports,
@@ -283,10 +299,11 @@ mod tests {
             gauges: Arc::new(Gauges::new()),
         };
         let intake = tokio::spawn(intake.run());
-        for _ in 0..3 {
+        for batch in [true, false, true, false, true] {
             // Longer than what counts as idle.
             tokio::time::sleep(Duration::from_secs(10)).await;
-            assert!(matches!(work.recv().await, Some(Work::Batch(..))), "not every record was taken");
+            let came = work.recv().await;
+            assert_eq!(matches!(came, Some(Work::Batch(..))), batch, "not every record was taken");
         }
         assert!(matches!(reported.recv().await, Some(Report::Exhausted)));
         intake.abort();

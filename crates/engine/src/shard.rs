@@ -77,7 +77,10 @@ impl Shard {
         let again = batch.records.is_again();
         for event in batch.events {
             let late = matches!((event.facts.ts_ms, batch.watermark_ms), (Some(ts), Some(w)) if ts < w);
-            self.gate.judge(event, late, again, &mut outputs, &mut sends)?;
+            match again {
+                false => self.gate.judge(event, late, &mut outputs, &mut sends)?,
+                true => self.gate.judge_again(event, late, &mut outputs)?,
+            }
         }
         // Not what came in: a truncate comes to every shard and is one event, its own shard's.
         let count = outputs.iter().filter(|output| matches!(output, Output::Event(_))).count();
@@ -221,7 +224,7 @@ mod tests {
             record: 0,
         };
         let mut sends = Vec::new();
-        gate().judge(Box::new(event), false, false, &mut Vec::new(), &mut sends).unwrap();
+        gate().judge(Box::new(event), false, &mut Vec::new(), &mut sends).unwrap();
         sends.remove(0)
     }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use millstream_core::Stage;
 use millstream_core::Store;
 use millstream_engine::{Clock, SystemClock};
 use millstream_state::LocalStore;
@@ -124,7 +123,7 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
     let ids: Vec<LetterId> = chosen.to_replay;
     if chosen.sinkless > 0 {
         tracing::warn!(
-            "{} of the write stage left out: the sink that refused them is not in the config (any more)",
+            "{} left out: the sink that refused the row is not in the config (any more)",
             plural(chosen.sinkless, "letter")
         );
     }
@@ -232,7 +231,7 @@ fn finish(arguments: &Replay, plan: &Plan, asked: &Asked, ended: Option<(&run::E
 /// The letters that a replay is to send.
 struct Chosen {
     to_replay: Vec<LetterId>,
-    /// Matching letters of the write stage whose sink there is not.
+    /// Matching letters for a sink that is not in the config.
     sinkless: u64,
 }
 
@@ -247,11 +246,10 @@ fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
             && arguments.cause.as_ref().is_none_or(|code| *code == letter.code)
             && (arguments.table.is_none() || arguments.table == letter.table)
             && !replayed.get(id.stage.name()).is_some_and(|ranges| ranges.contains(id.number));
-        let has_sink = plan.sinks.iter().any(|sink| letter.sink.as_deref() == Some(&*sink.name));
-        match (matches, id.stage) {
+        match (matches, letter.has_taker(|sink| plan.sinks.iter().any(|s| s.name == sink))) {
             (false, _) => {}
-            (true, Stage::Write) if !has_sink => chosen.sinkless += 1,
-            (true, _) => chosen.to_replay.push(id),
+            (true, false) => chosen.sinkless += 1,
+            (true, true) => chosen.to_replay.push(id),
         }
     }
     Ok(chosen)

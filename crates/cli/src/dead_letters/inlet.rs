@@ -105,6 +105,8 @@ pub(crate) struct Inlet {
     desk: std::sync::Arc<Desk>,
     /// Makes the source of letters that were published before a time, ms; `None` without a subscription to a topic.
     topic_source: Option<TopicSource>,
+    /// The pipeline's sinks: what a sink refused comes again for that one.
+    sinks: BTreeSet<String>,
     topic: Option<TopicLetters>,
     /// Replayed so far, this attempt's included.
     replayed: BTreeMap<Stage, Ranges>,
@@ -124,11 +126,13 @@ impl Inlet {
         inner: Option<Box<dyn Source>>,
         desk: std::sync::Arc<Desk>,
         topic_source: Option<TopicSource>,
+        sinks: BTreeSet<String>,
     ) -> Self {
         Self {
             inner,
             desk,
             topic_source,
+            sinks,
             topic: None,
             replayed: BTreeMap::new(),
             ahead: BTreeMap::new(),
@@ -223,7 +227,13 @@ impl Inlet {
             while batch.slots.len() < budget.records.max(1) && batch.buffer.len() < budget.bytes {
                 let Some(letter) = lines.next().transpose()? else { break };
                 let Some(id) = letter.letter_id().filter(|id| id.stage == stage) else { continue };
-                if wanted.contains(&id.number) && push(&mut batch, &letter, id.number) {
+                if !batch.slots.is_empty() && batch.is_again() != letter.sink.is_some() {
+                    // Another batch's.
+                    break;
+                }
+                let is_taken =
+                    wanted.contains(&id.number) && letter.has_taker(|sink| self.sinks.contains(sink));
+                if is_taken && push(&mut batch, &letter, id.number) {
                     taken.insert(id.number);
                     self.ahead.insert(stage, (id.number, lines.offset));
                 }
@@ -246,7 +256,7 @@ impl Inlet {
     fn missing(&mut self, stage: Stage, numbers: &BTreeSet<u64>) {
         self.desk.asked().retain(|id| id.stage != stage || !numbers.contains(&id.number));
         let text = format!(
-            "{} letters of stage {} are not in their file and were not replayed",
+            "{} letters of stage {} are not in their file, or for a sink that this pipeline does not have, and were not replayed",
             numbers.len(),
             stage.name()
         );
@@ -443,7 +453,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let closed: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let inner = Closing(closed.clone(), "source", true);
-        let mut inlet = Inlet::new(Some(Box::new(inner)), Arc::new(Desk::new(folder.path())), None);
+        let mut inlet =
+            Inlet::new(Some(Box::new(inner)), Arc::new(Desk::new(folder.path())), None, BTreeSet::new());
         let topic = Closing(closed.clone(), "topic", false);
         let mut cx = Context::from_waker(Waker::noop());
         let opened = std::pin::pin!(TopicLetters::open(Box::new(topic), 0)).poll(&mut cx);
@@ -465,7 +476,7 @@ mod tests {
             ranges.insert(number);
             (PartitionId::new(&format!("{PREFIX}{}", stage.name())), Position(ranges.encode()))
         };
-        let mut inlet = Inlet::new(None, desk, None);
+        let mut inlet = Inlet::new(None, desk, None, BTreeSet::new());
         now(inlet.open(&[at(STAGES[0], 7)]));
         now(inlet.release(&[at(STAGES[1], 9)]));
         let ledger = replayed(folder.path());

@@ -134,6 +134,15 @@ impl Letter {
         }
     }
 
+    /// Whether there is who takes it: a letter of a refused row is for the sink that refused it.
+    pub(crate) fn has_taker(&self, is_sink: impl Fn(&str) -> bool) -> bool {
+        match &self.sink {
+            Some(sink) => is_sink(sink),
+            // Written before letters named their sink.
+            None => self.stage != Stage::Write.name(),
+        }
+    }
+
     /// Its id; `None` if the line was damaged.
     pub(crate) fn letter_id(&self) -> Option<LetterId> {
         self.id.parse().ok()

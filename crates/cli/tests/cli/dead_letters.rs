@@ -149,7 +149,7 @@ sinks:
     place.write("p.yaml", two.replace("name: history, path: h", "name: other, path: o"));
     let left = place.run(&["dead-letters", "replay", "p.yaml", "--json"]).ok();
     assert_eq!(left.json()["replayed"], 1, "the replica's: {}", left.out);
-    assert!(left.err.contains("1 letter of the write stage left out"), "{}", left.err);
+    assert!(left.err.contains("1 letter left out: the sink that refused the row"), "{}", left.err);
 }
 
 #[test]

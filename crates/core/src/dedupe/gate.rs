@@ -43,8 +43,8 @@ pub struct Gate {
     shape_by_schema: HashMap<usize, u32>,
     shape_last: usize,
     keyless: VecDeque<Block>,
-    shard: usize,
-    shards: usize,
+    pub(super) shard: usize,
+    pub(super) shards: usize,
     /// Wall time of the last barrier.
     pub(super) now_ms: i64,
 }
@@ -54,8 +54,6 @@ pub struct Gate {
 pub(super) struct Ruling {
     distinct: bool,
     newest: bool,
-    /// Not distinct, but the newest event of its key.
-    is_newest_again: bool,
     /// See [`Judged::filled`].
     pub(super) filled: Option<Row>,
     /// For the replica's row of the same key.
@@ -105,9 +103,6 @@ impl Gate {
     /// Judges an event and appends it, with its verdict, to `out`; messages to other keys' shards go to `sends`. A truncate is
     /// given to every shard and appended by its own only.
     ///
-    /// An event that comes [`again`](crate::record::Slot::again_for) is counted as the duplicate that it is, but its verdict
-    /// is the one that a sink needs which has not written it: distinct, and newest if nothing newer came since.
-    ///
     /// # Errors
     /// When the view fails or holds what this version cannot read, or when two tables share a hash. The gate is of no use
     /// then: rebuild it from the last checkpoint.
@@ -115,7 +110,6 @@ impl Gate {
         &mut self,
         mut event: Box<Event>,
         late: bool,
-        again: bool,
         out: &mut Vec<Output>,
         sends: &mut Vec<Forward>,
     ) -> Result<()> {
@@ -135,14 +129,13 @@ impl Gate {
         } else {
             self.judge_keyed(&mut event, shape, sends)?
         };
-        let Ruling { distinct, newest, is_newest_again, filled, patch } = ruling;
+        let Ruling { distinct, newest, filled, patch } = ruling;
         let counters = &mut self.tables.get_mut(table).counters;
         counters.events += 1;
         counters.late += u64::from(late);
         counters.distinct += u64::from(distinct);
         counters.duplicates += u64::from(!distinct);
         counters.newest += u64::from(newest);
-        let (distinct, newest) = (distinct || again, newest || again && is_newest_again);
         out.push(Output::Event(Judged { event, distinct, newest, late, filled }));
         out.extend(patch.map(|patch| Output::Patch(*patch)));
         Ok(())
@@ -279,12 +272,7 @@ impl Gate {
         };
         if known == Verdict::Seen {
             facts.counters.adjusted += u64::from(stamp.replays_newest(entry));
-            let is_newest = stamp.is_newest(entry);
-            if is_newest {
-                event.order = entry.newest;
-            }
-            let is_newest_again = is_newest && facts.holds(&entry.newest);
-            return Ok(Ruling { is_newest_again, ..Ruling::default() });
+            return Ok(Ruling::default());
         }
         let adjusted = stamp.adjusted(entry);
         event.order = adjusted.unwrap_or(stamp.order);

@@ -13,6 +13,7 @@
 //! `ids`. Heirs a key: 4. Tables and schemas: as many as the source has.
 
 mod adjust;
+mod again;
 mod cache;
 mod cells;
 mod encoding;

@@ -356,7 +356,8 @@ fn borrow(event: &Event, create: Stamp) -> Option<Forward> {
     Some(Forward { schema: Arc::clone(&event.schema), to: old_key.clone(), body: Body::Borrow(borrow) })
 }
 
-fn push_kept(kept: &Kept, row: &mut RowBuilder) -> Result<()> {
+/// Appends a kept value to a row.
+pub(super) fn push_kept(kept: &Kept, row: &mut RowBuilder) -> Result<()> {
     take_value(&mut &kept.bytes[..], row).ok_or_else(|| damaged("record of large values"))
 }
 

@@ -115,7 +115,7 @@ impl Keeper {
                         failed.temporary.contains(id) || (passing && !failed.permanent.contains(id))
                     });
                     if ids.is_empty() {
-                        return Ok(sent.min(since.unwrap_or(sent)) + self.lease);
+                        return Ok(since.unwrap_or(sent) + self.lease);
                     }
                 }
                 None if !passing => return Err(call.error(&status)),

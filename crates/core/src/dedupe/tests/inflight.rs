@@ -124,6 +124,26 @@ fn the_later_arriving_of_the_two_is_adjusted() {
     assert_eq!((world.ledger.counters.adjusted, world.ledger.counters.duplicates), (1, 2));
 }
 
+/// A read that was written adjusted came again with its own order, above the change that had overtaken it.
+#[test]
+fn what_comes_again_is_adjusted_as_before() {
+    let schema = numbers();
+    let read = at(&schema, Op::Read, None, S, READ_US);
+    let change = at(&schema, Op::Update, None, 9_500, READ_US + 1);
+    for stream in [vec![read.clone(), change.clone()], vec![change.clone(), read.clone()]] {
+        let mut world = run(stream);
+        let accepted = std::mem::take(&mut world.ledger);
+        for event in [&read, &change] {
+            world.again(event);
+        }
+        assert_eq!(world.ledger.replica, accepted.replica);
+        let newest = |ledger: &Ledger| {
+            ledger.history.iter().max_by_key(|(_, orders)| orders[0]).map(|((_, id), _)| *id).unwrap()
+        };
+        assert_eq!(newest(&world.ledger), change.id);
+    }
+}
+
 #[test]
 fn a_change_committed_before_the_read_is_not_adjusted() {
     let schema = numbers();

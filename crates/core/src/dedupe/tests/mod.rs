@@ -200,11 +200,15 @@ impl World {
         let owner = shard_of(&event, shards);
         for shard in 0..shards {
             if shard == owner || event.op == Op::Truncate {
-                self.at(shard, |gate, out, sends| {
-                    gate.judge(Box::new(event.clone()), false, false, out, sends)
-                });
+                self.at(shard, |gate, out, sends| gate.judge(Box::new(event.clone()), false, out, sends));
             }
         }
+    }
+
+    /// An event comes again for a sink that refused its row.
+    fn again(&mut self, event: &Event) {
+        let owner = shard_of(event, self.gates.len());
+        self.at(owner, |gate, out, _| gate.judge_again(Box::new(event.clone()), false, out));
     }
 
     fn forward(&mut self, n: usize) {

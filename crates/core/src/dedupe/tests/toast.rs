@@ -191,6 +191,50 @@ proptest! {
         world.check_counters();
     }
 
+    /// Rows that come again brought no values that state has, so that a replica took older ones, or none.
+    #[test]
+    fn a_sink_that_refused_everything_has_it_all_when_it_comes_again(
+        acts in acts(),
+        seed in prop::collection::vec(any::<u32>(), 8..40),
+        window in prop_oneof![Just(1usize), Just(5), Just(1000)],
+        steps in steps(),
+        shards in 1..5usize,
+        cache_bytes in prop_oneof![Just(0usize), Just(1 << 20)],
+        mode in prop_oneof![Just(Mode::Exact), Just(Mode::Latest)],
+    ) {
+        let window = if mode == Mode::Latest { 1 } else { window };
+        let source = source(&acts, window == 1);
+        let events = &source.events;
+        let arrival = deliveries(events.len(), window, &seed);
+        let stream = arrival.iter().map(|&i| events[i].clone()).collect();
+        let mut world = World::new(config(mode, cache_bytes), stream, shards);
+        world.run(&steps);
+        let accepted = std::mem::take(&mut world.ledger);
+        let state = world.memory.0.lock().unwrap().clone();
+        // No sink refuses a truncate.
+        let refused: BTreeSet<usize> = arrival.into_iter().filter(|&i| events[i].op != Op::Truncate).collect();
+        for &i in refused.iter().rev() {
+            world.again(&events[i]);
+        }
+        let refused_state = world.memory.0.lock().unwrap().clone();
+        prop_assert_eq!(rows(&world), source.replica());
+        prop_assert_eq!(world.ledger.patches, 0);
+        if mode == Mode::Exact {
+            let rows_of = |ledger: &Ledger| {
+                let mut rows = ledger.history.clone();
+                rows.retain(|(key, _), _| key.is_some());
+                rows
+            };
+            prop_assert_eq!(rows_of(&world.ledger), rows_of(&accepted));
+        }
+        world.barrier();
+        world.commit();
+        prop_assert_eq!(&refused_state, &state);
+        prop_assert_eq!(&*world.memory.0.lock().unwrap(), &state, "state learns nothing");
+        let counters = &world.ledger.counters;
+        prop_assert_eq!((counters.distinct, counters.duplicates), (0, refused.len() as u64));
+    }
+
     #[test]
     fn in_order_nothing_is_unresolved_or_left_behind(
         acts in acts(),
