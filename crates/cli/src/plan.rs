@@ -113,6 +113,8 @@ pub(crate) struct DuckdbPlan {
     pub(crate) table_name: String,
     /// Bytes of memory for DuckDB.
     pub(crate) memory: u64,
+    /// DuckDB's worker threads.
+    pub(crate) threads: usize,
     /// The pipeline's name.
     pub(crate) pipeline: String,
     /// Whether the history can hold an event twice.
@@ -408,8 +410,13 @@ impl Checker<'_> {
         if memory < 128 << 20 {
             self.problem(&at("memory"), "DuckDB needs at least 128MiB of memory", "");
         }
+        let threads = duckdb.threads.unwrap_or(1);
+        if !(1..=PARALLEL_MAX).contains(&threads) {
+            self.problem(&at("threads"), &format!("`threads` must be 1 to {PARALLEL_MAX}"), "");
+        }
         DuckdbPlan {
             memory,
+            threads,
             path: self.base.join(&duckdb.path),
             dataset: duckdb.dataset.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| "main".to_owned()),
             layout: duckdb.layout,

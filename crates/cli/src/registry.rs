@@ -89,6 +89,7 @@ pub(crate) fn duckdb_config(name: &str, plan: &DuckdbPlan) -> DuckConfig {
     config.table_name.clone_from(&plan.table_name);
     config.history_repeats = plan.history_repeats;
     config.memory_limit = format!("{}MiB", plan.memory >> 20);
+    config.threads = plan.threads as u32;
     config.pipeline.clone_from(&plan.pipeline);
     config.on_type_change = match plan.on_type_change {
         OnTypeChange::NewColumn => ChangePolicy::NewColumn,

@@ -128,7 +128,7 @@ impl Batches {
         self.insert(session, place)
     }
 
-    /// The same, inserts whatever waits, and gives back all memory.
+    /// The same, begins to insert whatever waits, and keeps no memory for the next rows.
     pub(crate) fn flush<'a>(
         &mut self,
         columns: impl Iterator<Item = &'a mut ColumnData>,

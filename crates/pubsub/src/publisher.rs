@@ -164,7 +164,12 @@ impl Round {
         while let Some(ended) = self.senders.join_next().await {
             self.note(ended);
         }
-        Arc::into_inner(self.failed).and_then(OnceLock::into_inner).map_or(Ok(()), Err)
+        if self.failed.get().is_none() {
+            return Ok(());
+        }
+        let error = Arc::into_inner(self.failed).and_then(OnceLock::into_inner);
+        // Whoever else holds it, the round failed.
+        Err(error.unwrap_or_else(|| Error::transient("publishing failed")))
     }
 
     /// Waits for its turn.

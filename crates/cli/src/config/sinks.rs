@@ -63,6 +63,9 @@ pub(crate) struct DuckdbConfig {
     /// Memory that DuckDB may take before it uses the disk, for all sinks on the file. `1GiB` by default; thousands of
     /// tables need more.
     pub(crate) memory: Option<Bytes>,
+    /// DuckDB's worker threads, for all sinks on the file and for queries of a running pipeline. `1` by default, which writes at the
+    /// least cost; more help queries of large tables.
+    pub(crate) threads: Option<usize>,
 }
 
 /// The shape in which events land in a warehouse.
