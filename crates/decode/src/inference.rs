@@ -102,18 +102,16 @@ pub(crate) fn exact_double(text: &str) -> Option<f64> {
     if !value.is_finite() || digits > 40 {
         return None;
     }
-    let significant: String = mantissa.bytes().filter(u8::is_ascii_digit).map(char::from).collect();
+    let significant = digits_of(mantissa);
     let significant = significant.trim_matches('0');
-    let back = format!("{value:.*e}", significant.len().max(1) - 1);
-    let back: String = back
-        .split('e')
-        .next()
-        .unwrap_or_default()
-        .bytes()
-        .filter(u8::is_ascii_digit)
-        .map(char::from)
-        .collect();
-    (back == significant).then_some(value)
+    let rounded = format!("{value:.*e}", significant.len().max(1) - 1);
+    // Where the double lies in the middle of two such texts, its shortest text may be the other one.
+    let comes_back = |text: &str| digits_of(text.split('e').next().unwrap_or_default()) == significant;
+    (comes_back(&rounded) || comes_back(&format!("{value:e}"))).then_some(value)
+}
+
+fn digits_of(mantissa: &str) -> String {
+    mantissa.bytes().filter(u8::is_ascii_digit).map(char::from).collect()
 }
 
 /// The double of a plain fraction of at most 15 digits: those always come back, and both the digits and the power of
@@ -170,6 +168,15 @@ mod tests {
     fn kind() -> impl Strategy<Value = Kind> {
         use Kind::*;
         prop::sample::select(vec![Null, Bool, Int64, Numeric, Float64, Text, Json])
+    }
+
+    /// The middle of two texts of 16 digits: the one that it rounds to is not the one that is printed for it, and a column of doubles
+    /// became one of texts for such a number.
+    #[test]
+    fn a_double_between_two_texts_is_both() {
+        for text in ["-648351273993773.3", "-648351273993773.2", "6.483512739937733e14"] {
+            assert_eq!(exact_double(text).map(f64::abs), Some(648351273993773.25), "{text}");
+        }
     }
 
     proptest! {
