@@ -21,7 +21,9 @@ use crate::explain::{Checkpointed, Explanation};
 use crate::plan::Plan;
 use crate::world::StateShelf;
 
-const REQUEST_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Letters that one request names, so that the longest ids fit.
+pub(crate) const LETTERS_PER_REQUEST: usize = 20_000;
 /// Socket paths are at most 108 bytes on Linux and 104 on others.
 const PATH_BYTES_MAX: usize = 100;
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use millstream_core::Store;
+use millstream_core::{Counters, Store};
 use millstream_engine::{Clock, SystemClock};
 use millstream_state::LocalStore;
 use serde_json::{Value, json};
 
 use super::{Failure, plan, run};
 use crate::arguments::{DeadLetters, Letters, OnConfig, Replay};
-use crate::control::{self, Request};
+use crate::control::{self, LETTERS_PER_REQUEST, Request};
 use crate::dead_letters::{Desk, Letter, LetterId, letters, replayed};
 use crate::output::{Table, count, plural, print, print_json};
 use crate::plan::Plan;
@@ -133,8 +133,7 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
         finish(arguments, &plan, &asked, None);
         return Ok(());
     }
-    let request = Request::Replay { letters: ids.iter().map(ToString::to_string).collect(), topic_before_ms };
-    if control::ask(&plan.checkpoint.directory, &request)?.is_some() {
+    if ask_the_running(&plan, &ids, topic_before_ms)? {
         finish(arguments, &plan, &asked, None);
         return Ok(());
     }
@@ -146,9 +145,29 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
     }
     let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
     let ended = run::drive(&plan, world, desk, run::Until::default())?;
-    let dead: u64 = ended.summary.status.counters.dead.values().sum();
-    finish(arguments, &plan, &asked, Some((&ended, dead.saturating_sub(before))));
+    let failed = letters_of(&ended.summary.status.counters).saturating_sub(before);
+    finish(arguments, &plan, &asked, Some((&ended, failed)));
     ended.verdict()
+}
+
+/// Asks the pipeline, if it runs; false if it does not.
+fn ask_the_running(plan: &Plan, ids: &[LetterId], topic_before_ms: Option<i64>) -> Result<bool, Failure> {
+    let ask = |letters: &[LetterId], topic_before_ms| {
+        let letters = letters.iter().map(ToString::to_string).collect();
+        let request = Request::Replay { letters, topic_before_ms };
+        Ok::<_, Failure>(control::ask(&plan.checkpoint.directory, &request)?.is_some())
+    };
+    let (first, rest) = ids.split_at(ids.len().min(LETTERS_PER_REQUEST));
+    if !ask(first, topic_before_ms)? {
+        return Ok(false);
+    }
+    for letters in rest.chunks(LETTERS_PER_REQUEST) {
+        if !ask(letters, None)? {
+            let text = "the pipeline ended before it was asked for all letters: replay the rest by calling this again";
+            return Err(Failure::Failed(text.to_owned()));
+        }
+    }
+    Ok(true)
 }
 
 /// What a replay was asked for: letters of the folder, and whether all of the topic's.
@@ -163,7 +182,13 @@ impl Asked {
     }
 }
 
-/// Records that were dead up to the last checkpoint.
+/// How many letters were made: of records, and of rows that a sink refused.
+fn letters_of(counters: &Counters) -> u64 {
+    let refused: u64 = counters.sinks.values().map(|sink| sink.rejected).sum();
+    counters.dead.values().sum::<u64>() + refused
+}
+
+/// Letters that were made up to the last checkpoint.
 fn dead_so_far(plan: &Plan) -> Result<u64, Failure> {
     let directory = &plan.checkpoint.directory;
     if !LocalStore::exists(directory) {
@@ -171,7 +196,7 @@ fn dead_so_far(plan: &Plan) -> Result<u64, Failure> {
     }
     let mut store = LocalStore::open(directory, millstream_state::Options::default())?;
     let last = run::runtime(plan)?.block_on(store.latest())?;
-    Ok(last.map_or(0, |last| last.counters.dead.values().sum()))
+    Ok(last.map_or(0, |last| letters_of(&last.counters)))
 }
 
 /// Of the topic's letters, those until now are taken, all of them: messages cannot be chosen.
@@ -257,4 +282,18 @@ fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
 
 fn parse(ids: &[String]) -> Result<Vec<LetterId>, Failure> {
     ids.iter().map(|id| id.parse().map_err(Failure::Usage)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some 75,000 letters were one request, longer than a running pipeline takes: "not a request: EOF while parsing a string".
+    #[test]
+    fn a_request_for_many_letters_is_not_too_long() {
+        let id = LetterId { stage: millstream_core::Stage::Validate, number: u64::MAX };
+        let letters = vec![id.to_string(); LETTERS_PER_REQUEST];
+        let request = Request::Replay { letters, topic_before_ms: Some(i64::MAX) };
+        assert!((serde_json::to_vec(&request).unwrap().len() as u64) < control::REQUEST_BYTES_MAX);
+    }
 }

@@ -196,6 +196,10 @@ impl Checker<'_> {
     ) -> Connection {
         let of_environment = self.loaded.pubsub_emulator.clone();
         match (endpoint, &of_environment) {
+            (Some(given), _) if given.trim().is_empty() => {
+                let at: Vec<Step> = part.iter().cloned().chain([Step::from("endpoint")]).collect();
+                self.problem(&at, "`endpoint` is empty", "leave it out for Google's own service");
+            }
             (Some(given), _) => {
                 if let Err(error) = Connection::url(given) {
                     let at: Vec<Step> = part.iter().cloned().chain([Step::from("endpoint")]).collect();
@@ -304,5 +308,13 @@ mod tests {
     fn what_would_be_taken_for_something_else_is_refused() {
         let text = "source:\n  type: pubsub\n  project: acme\n  subscriptions: orders\n  lease: 10500ms\n  create: true\n  ack_deadline: 20.5s\n  endpoint: ftp://localhost:8085\ndead_letters: { type: pubsub, project: acme, topic: dead, endpoint: localhost:808500 }\n";
         insta::assert_snapshot!("pubsub_misread", read(text).unwrap_err());
+    }
+
+    /// An empty endpoint, which an unset variable leaves behind, was the real service instead of the emulator that was meant.
+    #[test]
+    fn an_empty_endpoint_is_not_googles() {
+        let text = "source: { type: pubsub, project: acme, subscriptions: orders, endpoint: \"\" }\n";
+        let error = read(text).unwrap_err();
+        assert!(error.contains("`endpoint` is empty"), "{error}");
     }
 }
