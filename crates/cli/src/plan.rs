@@ -412,7 +412,7 @@ impl Checker<'_> {
         }
         let threads = duckdb.threads.unwrap_or(1);
         if !(1..=PARALLEL_MAX).contains(&threads) {
-            self.problem(&at("threads"), &format!("`threads` must be 1 to {PARALLEL_MAX}"), "");
+            self.problem(&at("threads"), format!("`threads` must be 1 to {PARALLEL_MAX}"), "");
         }
         DuckdbPlan {
             memory,
