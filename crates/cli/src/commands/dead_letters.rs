@@ -1,6 +1,6 @@
 //! `dead-letters list`, `show` and `replay`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use millstream_core::{Counters, Store};
@@ -101,13 +101,10 @@ fn show(arguments: &Letters) -> Result<(), Failure> {
             found.push_back(letter);
         }
     }
-    if found.len() < wanted.len() {
-        let missing = wanted.iter().find(|id| !found.iter().any(|letter| letter.letter_id() == Some(**id)));
-        let missing = missing.map(ToString::to_string).unwrap_or_default();
-        return Err(Failure::Failed(format!(
-            "there is no letter {missing} in {}",
-            plan.dead_letters.display()
-        )));
+    if let Some(missing) =
+        wanted.iter().find(|id| !found.iter().any(|letter| letter.letter_id() == Some(**id)))
+    {
+        return Err(no_letter(&plan, missing));
     }
     for letter in found {
         let value = serde_json::to_value(&letter)
@@ -263,10 +260,12 @@ struct Chosen {
 fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
     let wanted = parse(&arguments.ids)?;
     let replayed = replayed(&plan.dead_letters);
+    let mut unseen: BTreeSet<LetterId> = wanted.iter().copied().collect();
     let mut chosen = Chosen { to_replay: Vec::new(), sinkless: 0 };
     for letter in letters(&plan.dead_letters)? {
         let letter = letter?;
         let Some(id) = letter.letter_id() else { continue };
+        unseen.remove(&id);
         let matches = (wanted.is_empty() || wanted.contains(&id))
             && arguments.cause.as_ref().is_none_or(|code| *code == letter.code)
             && (arguments.table.is_none() || arguments.table == letter.table)
@@ -277,7 +276,14 @@ fn choose(plan: &Plan, arguments: &Replay) -> Result<Chosen, Failure> {
             (true, true) => chosen.to_replay.push(id),
         }
     }
-    Ok(chosen)
+    match unseen.first() {
+        Some(missing) => Err(no_letter(plan, missing)),
+        None => Ok(chosen),
+    }
+}
+
+fn no_letter(plan: &Plan, id: &LetterId) -> Failure {
+    Failure::Failed(format!("there is no letter {id} in {}", plan.dead_letters.display()))
 }
 
 fn parse(ids: &[String]) -> Result<Vec<LetterId>, Failure> {

@@ -58,6 +58,9 @@ fn letters_are_listed_shown_and_replayed_once() {
 
     let nothing = place.run(&["dead-letters", "replay", "p.yaml", "validate-1", "--json"]).ok().json();
     assert_eq!(nothing["replayed"], 0, "once");
+    let unknown = place.run(&["dead-letters", "replay", "p.yaml", "validate-99"]);
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.err.contains("there is no letter validate-99"), "{}", unknown.err);
 }
 
 /// A letter that failed for want of a setting arrives when it is replayed under a better config, gated like any event.
