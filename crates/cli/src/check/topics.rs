@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use millstream_core::Result;
-use millstream_pubsub::admin::{Sight, has_subscriptions, look_for_subscription, look_for_topic};
+use millstream_pubsub::admin::{Sight, has_subscriptions, look_at, look_for_subscription, look_for_topic};
 use millstream_pubsub::permission::{may_publish, may_pull};
 use millstream_pubsub::{Client, Connection, TopicName};
 
@@ -33,7 +33,14 @@ async fn of_letters(plan: &LetterTopicPlan, out: &mut Vec<Finding>) {
     if let Some(subscription) = &plan.subscription {
         let sight = look_for_subscription(&client, subscription).await;
         let permitted = may_pull(&client, subscription).await;
-        tell(whose, subscription, plan.create, sight, permitted, SUBSCRIBER, out);
+        let is_seen = tell(whose, subscription, plan.create, sight, permitted, SUBSCRIBER, out);
+        let facts = if is_seen { look_at(&client, subscription).await.ok() } else { None };
+        if let Some(facts) = facts.filter(|facts| facts.topic != plan.topic.path()) {
+            let text = format!("{whose}: {subscription} is to {}: letters never come to it", facts.topic);
+            let remedy =
+                format!("name a subscription to {}; a replay would take what is not its own", plan.topic);
+            push(out, Level::Error, "wrong_topic", text, &remedy);
+        }
     } else if is_there && has_subscriptions(&client, &plan.topic).await.is_ok_and(|has| !has) {
         let text = format!("{whose}: {} has no subscription: what is published to it is lost", plan.topic);
         let remedy = "make a subscription, and name it in `dead_letters.subscription`, so that letters can be replayed";

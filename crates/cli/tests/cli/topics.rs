@@ -58,6 +58,11 @@ fn check_looks_for_topics_and_the_subscription_of_dead_letters() {
     assert_eq!((found, code), (vec!["warning topic_without_subscription".to_owned()], 0));
     assert!(out.contains("dead letters: projects/p/topics/alone has no subscription"), "{out}");
 
+    // A replay would have taken the events of another subscription for letters.
+    let (found, code, out) = findings(&config(&service, "topic: out", "topic: dead, subscription: out-sub"));
+    assert_eq!((found, code), (vec!["error wrong_topic".to_owned()], 2));
+    assert!(out.contains("projects/p/subscriptions/out-sub is to projects/p/topics/out"), "{out}");
+
     // Whoever may publish need not look.
     service.set_faults("script=GetTopic@1*9:PERMISSION_DENIED");
     assert_eq!(findings(&good).0, Vec::<String>::new());
