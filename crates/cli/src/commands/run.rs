@@ -86,7 +86,14 @@ fn seek(plan: &Plan, to: &str) -> Result<(), Failure> {
 
 /// The time, ms since 1970, to which subscriptions are put; `None` if the text is none, and so names a snapshot.
 fn time_to_seek(to: &str, now_ms: i64) -> Result<Option<i64>, Failure> {
-    let Ok(time) = to.parse::<jiff::Timestamp>() else { return Ok(None) };
+    let Ok(time) = to.parse::<jiff::Timestamp>() else {
+        // Names of snapshots begin with a letter.
+        if to.starts_with(|first: char| first.is_ascii_digit()) {
+            let message = format!("--seek {to} is no time: it takes the form 2026-05-01T00:00:00Z");
+            return Err(Failure::Usage(message));
+        }
+        return Ok(None);
+    };
     if time.as_millisecond() > now_ms {
         let message = format!(
             "--seek {to} is in the future: all that waits, and all that comes until then, would be acknowledged unread. To skip what waits, give a time that has just passed"
@@ -287,6 +294,10 @@ mod tests {
         let seek = |to| time_to_seek(to, 1_777_593_600_000);
         assert!(matches!(seek("2026-05-01T00:00:00Z"), Ok(Some(1_777_593_600_000))));
         assert!(matches!(seek("before-the-migration"), Ok(None)));
+        for unfinished in ["2026-05-01", "2026-05-01T00:00:00", "1777593600"] {
+            let Err(Failure::Usage(says)) = seek(unfinished) else { panic!("{unfinished} was taken") };
+            assert!(says.contains("is no time"), "taken for a snapshot's name before: {says}");
+        }
         for future in ["2026-05-01T00:00:01Z", "2027-04-30T00:00:00Z", "2026-05-01T00:00:00-02:00"] {
             let Err(Failure::Usage(says)) = seek(future) else { panic!("{future} was taken") };
             assert!(says.contains("in the future") && says.contains(future), "{says}");
