@@ -139,8 +139,10 @@ impl Batches {
         let begun = self.insert(session, place);
         self.spare = Vec::new();
         self.spare_bytes = 0;
-        self.away_bytes = 0;
-        self.back = channel();
+        // What is away is for nobody then. Most of thousands of tables have nothing away.
+        if std::mem::take(&mut self.away_bytes) > 0 {
+            self.back = channel();
+        }
         begun
     }
 

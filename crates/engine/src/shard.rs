@@ -77,9 +77,10 @@ impl Shard {
         let again = batch.records.is_again();
         for event in batch.events {
             let late = matches!((event.facts.ts_ms, batch.watermark_ms), (Some(ts), Some(w)) if ts < w);
-            match again {
-                false => self.gate.judge(event, late, &mut outputs, &mut sends)?,
-                true => self.gate.judge_again(event, late, &mut outputs)?,
+            if again {
+                self.gate.judge_again(event, late, &mut outputs)?;
+            } else {
+                self.gate.judge(event, late, &mut outputs, &mut sends)?;
             }
         }
         // Not what came in: a truncate comes to every shard and is one event, its own shard's.

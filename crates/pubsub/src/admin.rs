@@ -184,22 +184,19 @@ pub async fn has_subscriptions(client: &Client, topic: &TopicName) -> Result<boo
 /// Before a start: fails if a topic that will be published to is known not to exist. Whoever may publish need not be allowed to
 /// look, and a service that is away now may be back in time: what cannot be told shows with the first message.
 pub(crate) async fn need_topic(client: &Client, name: &TopicName) -> Result<()> {
-    match timeout(START_PATIENCE, look_for_topic(client, name)).await {
-        Ok(Ok(Sight::Missing)) => {
-            let call = Call { what: "publish to", resource: name.path(), role: PUBLISHER };
-            Err(call.error(&Status::not_found("")))
-        }
-        _ => Ok(()),
-    }
+    let call = Call { what: "publish to", resource: name.path(), role: PUBLISHER };
+    unless_missing(call, look_for_topic(client, name)).await
 }
 
 /// The same for a subscription that is to keep what is published: it keeps nothing from before it was made.
 pub(crate) async fn need_subscription(client: &Client, name: &SubscriptionName) -> Result<()> {
-    match timeout(START_PATIENCE, look_for_subscription(client, name)).await {
-        Ok(Ok(Sight::Missing)) => {
-            let call = Call { what: "pull from", resource: name.path(), role: SUBSCRIBER };
-            Err(call.error(&Status::not_found("")))
-        }
+    let call = Call { what: "pull from", resource: name.path(), role: SUBSCRIBER };
+    unless_missing(call, look_for_subscription(client, name)).await
+}
+
+async fn unless_missing(call: Call<'_>, look: impl Future<Output = Result<Sight>>) -> Result<()> {
+    match timeout(START_PATIENCE, look).await {
+        Ok(Ok(Sight::Missing)) => Err(call.error(&Status::not_found(""))),
         _ => Ok(()),
     }
 }

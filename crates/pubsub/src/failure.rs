@@ -15,9 +15,9 @@ pub(crate) struct Call<'a> {
 }
 
 /// The least role for pulling, acknowledging and seeking.
-pub(crate) const SUBSCRIBER: &str = "roles/pubsub.subscriber";
+pub const SUBSCRIBER: &str = "roles/pubsub.subscriber";
 /// The least role for publishing.
-pub(crate) const PUBLISHER: &str = "roles/pubsub.publisher";
+pub const PUBLISHER: &str = "roles/pubsub.publisher";
 /// The least role for looking resources up.
 pub(crate) const VIEWER: &str = "roles/pubsub.viewer";
 /// The least role for making resources.

@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use crate::client::Client;
+pub use crate::failure::{PUBLISHER, SUBSCRIBER};
 use crate::name::{SubscriptionName, TopicName};
 
 const TEST: &str = "/google.iam.v1.IAMPolicy/TestIamPermissions";

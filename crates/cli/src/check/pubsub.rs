@@ -2,7 +2,7 @@
 
 use millstream_core::Result;
 use millstream_pubsub::admin::{SubscriptionFacts, look_at, resolve};
-use millstream_pubsub::permission::may_pull;
+use millstream_pubsub::permission::{SUBSCRIBER, may_pull};
 use millstream_pubsub::{Client, PubsubConfig, SubscriptionName};
 
 use super::{Finding, Level};
@@ -31,7 +31,7 @@ async fn look(config: &PubsubConfig, out: &mut Vec<Finding>) -> Result<()> {
     for name in &names {
         of_subscription(name, &look_at(&client, name).await?, out);
         if may_pull(&client, name).await == Some(false) {
-            let text = format!("the account lacks roles/pubsub.subscriber on {name}");
+            let text = format!("the account lacks {SUBSCRIBER} on {name}");
             push(out, Level::Error, "not_permitted", text, "grant it to the account of the credentials");
         }
     }

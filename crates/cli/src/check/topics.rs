@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use millstream_core::Result;
 use millstream_pubsub::admin::{Sight, has_subscriptions, look_at, look_for_subscription, look_for_topic};
-use millstream_pubsub::permission::{may_publish, may_pull};
+use millstream_pubsub::permission::{PUBLISHER, SUBSCRIBER, may_publish, may_pull};
 use millstream_pubsub::{Client, Connection, TopicName};
 
 use super::{Finding, Level};
@@ -62,10 +62,6 @@ async fn of_topic(
     };
     tell(whose, topic, create, sight, permitted, PUBLISHER, out)
 }
-
-/// What it takes to publish, and to replay.
-const PUBLISHER: &str = "roles/pubsub.publisher";
-const SUBSCRIBER: &str = "roles/pubsub.subscriber";
 
 /// Tells what is not there, cannot be seen, or must not be used for want of a role. Whether it is there.
 fn tell(

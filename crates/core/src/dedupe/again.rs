@@ -38,10 +38,7 @@ impl Gate {
             let is_newest = stamp.is_newest(entry);
             let has_values = entry.is(VALUES);
             // As it was written when it came first.
-            event.order = match is_newest {
-                true => entry.newest,
-                false => stamp.adjusted(entry).unwrap_or(stamp.order),
-            };
+            event.order = if is_newest { entry.newest } else { stamp.adjusted(entry).unwrap_or(stamp.order) };
             newest = is_newest && self.tables.get(table).holds(&event.order);
             if newest && has_values && event.row.has_unchanged() {
                 filled = Some(self.filled(&event)?);
