@@ -131,6 +131,7 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         tables,
         include: plan.decode.include.as_ref().map(|names| names.iter().cloned().collect()),
         exclude,
+        messages: plan.decode.messages.as_deref().map(table_named),
         modes: modes(plan),
         out_of_range: match plan.decode.out_of_range {
             None | Some(OutOfRange::Null) => decode::RangePolicy::Null,
@@ -220,9 +221,12 @@ fn flat(config: &FlatConfig) -> FlatOptions {
             option.clone_from(given);
         }
     }
-    options.default_table = config.default_table.as_ref().map(|name| match name.split_once('.') {
-        Some((schema, table)) => TableName::new("", schema, table),
-        None => TableName::new("", "", name),
-    });
+    options.default_table = config.default_table.as_deref().map(table_named);
     options
+}
+
+/// `schema.table`, or a table alone.
+fn table_named(name: &str) -> TableName {
+    let (schema, table) = name.split_once('.').unwrap_or(("", name));
+    TableName::new("", schema, table)
 }

@@ -16,6 +16,7 @@ use crate::embedded::Embedded;
 use crate::envelope::{Envelope, Flaw, Image, Shortcuts, Which};
 use crate::frame::{Framed, PartitionHash, Wrapper, invalid, is_wrapped, open, rescanned};
 use crate::key::{key_fields, key_of};
+use crate::message;
 use crate::moment::{Moment, control_ms};
 use crate::options::Options;
 use crate::plan::{RowField, Shape, fields};
@@ -227,7 +228,8 @@ impl Debezium {
             return Err(invalid(flaw.clone(), self.qualified(envelope)));
         }
         if let Some(kind) = envelope.control() {
-            out.push(Decoded::Control(Control { kind, ts_ms: envelope.control_ts_ms() }));
+            let Self { options, tables, partition, .. } = self;
+            out.push(message::settle(kind, record, envelope, options, tables, partition)?);
             return Ok(());
         }
         let Some(source) = &envelope.source else {

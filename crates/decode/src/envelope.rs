@@ -83,7 +83,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A row image within an envelope.
+/// An object within an envelope, such as a row image.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Image<'a> {
     /// The object as written; `None` if null or absent.
@@ -103,6 +103,8 @@ pub(crate) struct Envelope<'a> {
     pub(crate) op: Option<Str<'a>>,
     pub(crate) ts_ms: Option<i64>,
     pub(crate) ts_us: Option<i64>,
+    /// What a logical message says.
+    pub(crate) message: Image<'a>,
     pub(crate) flaw: Option<Flaw>,
     status: Option<Str<'a>>,
     seen: Members<'a>,
@@ -250,6 +252,9 @@ impl<'a> Envelope<'a> {
             SOURCE => self.source(cur, short)?,
             TRANSACTION if cur.byte() == b'n' => cur.literal("null")?,
             TRANSACTION => self.transaction = Some(cur.raw()?),
+            MESSAGE if cur.byte() == b'{' => {
+                self.message = Image { depth: cur.depth(), object: Some(cur.raw()?) };
+            }
             OP => self.op = text(cur, "op", &mut self.flaw)?,
             TS_MS => self.ts_ms = int(cur, "ts_ms", &mut self.flaw)?,
             TS_US => self.ts_us = int(cur, "ts_us", &mut self.flaw)?,

@@ -15,6 +15,7 @@ use crate::embedded::Embedded;
 use crate::envelope::{Envelope, Flaw, NoShortcuts};
 use crate::frame::{Framed, PartitionHash, Wrapper, control, invalid, is_wrapped, open};
 use crate::key::key_fields;
+use crate::message;
 use crate::moment::{Moment, control_ms};
 use crate::options::{FlatOptions, Options};
 use crate::plan::{RowField, fields};
@@ -305,7 +306,8 @@ impl Flat {
         if !added.any() {
             let envelope = Envelope::read(&mut payload, &mut NoShortcuts)?;
             if let Some(kind) = envelope.control() {
-                return Ok(Decoded::Control(Control { kind, ts_ms: envelope.control_ts_ms() }));
+                let Self { options, tables, partition, .. } = self;
+                return message::settle(kind, record, &envelope, options, tables, partition);
             }
         }
         self.event(record, added, row, facts)

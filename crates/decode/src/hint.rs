@@ -92,7 +92,8 @@ fn parameters(ty: &Type, hint: &ColumnHint) -> Parameters {
     Parameters { scale, precision, bits: hint.bits }
 }
 
-fn binary(mode: BinaryMode) -> BinaryForm {
+/// How a mode writes bytes.
+pub(crate) fn binary(mode: BinaryMode) -> BinaryForm {
     match mode {
         BinaryMode::Bytes | BinaryMode::Base64 => BinaryForm::Base64,
         BinaryMode::Base64UrlSafe => BinaryForm::UrlSafe,

@@ -39,6 +39,8 @@
 //!   value.
 //! - A flattened event's order is (incarnation, LSN, LSN), and its `p` counts as known.
 //! - Incremental snapshot reads of MySQL that name no binlog file sort below all changes.
+//! - A logical message is counted, or a row of the table that the options name; its key is its log position, so that
+//!   none replaces another.
 //! - A record of a table without type facts teaches its columns' types; nothing is learned from values that a delete
 //!   under a partial replica identity invents.
 //!
@@ -60,6 +62,7 @@ mod hint;
 mod inference;
 mod key;
 mod md5;
+mod message;
 mod moment;
 mod options;
 mod placeholder;

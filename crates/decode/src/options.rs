@@ -15,6 +15,8 @@ pub struct Options {
     pub include: Option<HashSet<String>>,
     /// Leave these tables out, e.g. a signal table.
     pub exclude: HashSet<String>,
+    /// The table whose rows logical messages become (its `db` is the message's); `None`: they are only counted.
+    pub messages: Option<TableName>,
     /// The connector's modes, for events without embedded schema.
     pub modes: Modes,
     /// The connector's `unavailable.value.placeholder`.
@@ -42,6 +44,7 @@ impl Default for Options {
             tables: HashMap::new(),
             include: None,
             exclude: HashSet::new(),
+            messages: None,
             modes: Modes::default(),
             placeholder: "__debezium_unavailable_value".to_owned(),
             out_of_range: RangePolicy::default(),

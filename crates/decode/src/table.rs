@@ -39,6 +39,8 @@ pub(crate) struct Table {
     pub(crate) key: Option<Arc<[String]>>,
     /// The schema of its truncates.
     pub(crate) empty: Arc<RowSchema>,
+    /// The schema of its rows, if it is the table of logical messages.
+    pub(crate) message_schema: Option<Arc<RowSchema>>,
     modes: Modes,
     mysql: bool,
     learned: HashMap<Box<str>, Vec<Learned>>,
@@ -75,6 +77,7 @@ impl Table {
             full_identity: mysql || hints.is_some_and(|h| h.full_identity),
             key: hints.and_then(|h| h.key.clone()).map(Into::into),
             empty: Arc::new(RowSchema { table: name.clone(), columns: Vec::new(), key: Vec::new() }),
+            message_schema: None,
             name,
             qualified,
             modes,

@@ -151,6 +151,9 @@ pub(crate) struct DecodeConfig {
     /// Leave these tables out, such as the signal table of incremental snapshots; their events are counted.
     #[serde(default)]
     pub(crate) exclude: Vec<String>,
+    /// The table (`schema.table`) whose rows PostgreSQL's logical messages become, with the columns `lsn` (its key),
+    /// `prefix` and `content`. Without it they are counted and left out.
+    pub(crate) messages: Option<String>,
     /// Names of the added fields in flattened events; only with `format: debezium-flat`.
     pub(crate) flat: Option<FlatConfig>,
 }

@@ -22,6 +22,15 @@ pub(crate) enum BinaryForm {
 }
 
 impl BinaryForm {
+    /// Its name in errors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BinaryForm::Base64 => "base64",
+            BinaryForm::UrlSafe => "URL-safe base64",
+            BinaryForm::Hex => "hexadecimal",
+        }
+    }
+
     /// Appends the bytes of `text` to `out`; `false` if it is not of this form.
     pub(crate) fn decode(self, text: &str, out: &mut Vec<u8>) -> bool {
         match self {
