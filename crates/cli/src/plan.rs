@@ -5,6 +5,7 @@
 
 mod http;
 mod pubsub;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millstream_pubsub::PubsubConfig;
-use millstream_pubsub::sink::SinkConfig as TopicConfig;
 
 pub(crate) use http::HttpPlan;
 pub(crate) use pubsub::LetterTopicPlan;
+pub(crate) use sinks::{DuckdbPlan, SinkKind, SinkPlan};
 
 use crate::config::{
-    self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Layout, Loaded, Problem, Problems,
-    SinkConfig, SourceConfig, Span, Step, TableConfig,
+    self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Loaded, Problem, Problems,
+    SourceConfig, Span, Step, TableConfig,
 };
 
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -85,40 +86,6 @@ pub(crate) struct CheckpointPlan {
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
     pub(crate) directory: PathBuf,
-}
-
-/// A sink with its stable name.
-#[derive(Debug, Clone)]
-pub(crate) struct SinkPlan {
-    pub(crate) name: String,
-    pub(crate) kind: SinkKind,
-}
-
-/// What a sink is.
-#[derive(Debug, Clone)]
-pub(crate) enum SinkKind {
-    Duckdb(DuckdbPlan),
-    Pubsub(TopicConfig),
-    Discard,
-}
-
-/// Tables of a DuckDB file.
-#[derive(Debug, Clone)]
-pub(crate) struct DuckdbPlan {
-    pub(crate) path: PathBuf,
-    pub(crate) dataset: String,
-    pub(crate) layout: Layout,
-    pub(crate) delete: config::DeleteMode,
-    pub(crate) on_type_change: config::OnTypeChange,
-    pub(crate) table_name: String,
-    /// Bytes of memory for DuckDB.
-    pub(crate) memory: u64,
-    /// DuckDB's worker threads.
-    pub(crate) threads: usize,
-    /// The pipeline's name.
-    pub(crate) pipeline: String,
-    /// Whether the history can hold an event twice.
-    pub(crate) history_repeats: bool,
 }
 
 /// Restart strategy.
@@ -191,6 +158,11 @@ impl Checker<'_> {
         let http = config.http.as_ref().map(|http| self.http(http));
         if config.incarnation > 32_767 {
             self.problem(&["incarnation".into()], "an incarnation is at most 32767", "");
+        }
+        let named = |name: &String| name.split('.').all(|part| !part.is_empty());
+        if config.decode.messages.as_ref().is_some_and(|name| !named(name)) {
+            let help = "write it as `schema.table`";
+            self.problem(&["decode".into(), "messages".into()], "this names no table", help);
         }
         if config.decode.flat.is_some() && config.decode.format != config::Format::DebeziumFlat {
             let help = "add `format: debezium-flat`, or remove `flat`";
@@ -305,129 +277,6 @@ impl Checker<'_> {
         }
     }
 
-    fn sinks(&mut self, config: &Config, pipeline: &str) -> Vec<SinkPlan> {
-        if config.sinks.is_empty() {
-            let help = "for example: sinks: [{ type: duckdb, path: out.duckdb }]";
-            self.problem(&["sinks".into()], "there is no sink", help);
-        }
-        let mut sinks: Vec<SinkPlan> = Vec::new();
-        for (index, sink) in config.sinks.iter().enumerate() {
-            let kind = match sink {
-                SinkConfig::Duckdb(duckdb) => {
-                    SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline))
-                }
-                SinkConfig::Pubsub(topic) => {
-                    // Of a name that makes no sense the plan is never used.
-                    self.pubsub_sink(index, topic).map_or(SinkKind::Discard, SinkKind::Pubsub)
-                }
-                SinkConfig::Discard(_) => SinkKind::Discard,
-            };
-            let name = self.sink_name(index, &config.sinks);
-            if sinks.iter().any(|s| s.name == name) {
-                let message = format!("two sinks are called `{name}`");
-                self.problem(
-                    &["sinks".into(), index.into(), "name".into()],
-                    message,
-                    "names tell sinks apart in checkpoints",
-                );
-            }
-            if let Some(other) = sinks.iter().position(|s| same_tables(&s.kind, &kind)) {
-                let message = format!("sinks {other} and {index} would write the same tables");
-                self.problem(
-                    &["sinks".into(), index.into()],
-                    message,
-                    "give one of them another `dataset`, `path` or `layout`",
-                );
-            }
-            sinks.push(SinkPlan { name, kind });
-        }
-        sinks
-    }
-
-    /// A name that does not change when sinks are listed in another order or some come or go beside.
-    fn sink_name(&mut self, index: usize, sinks: &[SinkConfig]) -> String {
-        let sink = &sinks[index];
-        if let Some(name) = sink.name() {
-            return name.to_owned();
-        }
-        let of_type = sink.type_name();
-        if sinks.iter().filter(|other| other.type_name() == of_type).count() > 1 {
-            let help = format!(
-                "for example: {{ type: {of_type}, name: history, … }}; checkpoints and tables know a sink by it"
-            );
-            let message = format!("there are several sinks of type `{of_type}`, so this one needs a `name`");
-            self.problem(&["sinks".into(), index.into()], message, help);
-            // Nobody's name.
-            return format!("sinks[{index}]");
-        }
-        of_type.to_owned()
-    }
-
-    fn duckdb(
-        &mut self,
-        index: usize,
-        duckdb: &config::DuckdbConfig,
-        mode: DedupeMode,
-        pipeline: &str,
-    ) -> DuckdbPlan {
-        let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
-        if mode == DedupeMode::Latest && duckdb.layout != Layout::Replica {
-            let layout = if duckdb.layout == Layout::Append { "append" } else { "changelog" };
-            self.problem(
-                &at("layout"),
-                format!("`dedupe: latest` drops late events, which the history of `layout: {layout}` needs"),
-                "use `dedupe: exact`, or `layout: replica` for this sink",
-            );
-        }
-        if mode == DedupeMode::Off && duckdb.layout == Layout::Replica {
-            self.problem(
-                &at("layout"),
-                "`dedupe: off` keeps no order of a key's events, which `layout: replica` needs",
-                "use `dedupe: exact` or `dedupe: latest`, or `layout: append` with its latest view",
-            );
-        }
-        if duckdb.delete.is_some() && duckdb.layout != Layout::Replica {
-            self.problem(
-                &at("delete"),
-                "`delete` is only for `layout: replica`",
-                "histories keep deletes as rows",
-            );
-        }
-        let table_name = duckdb.table_name.clone().unwrap_or_else(|| "{table}".to_owned());
-        let literal = table_name.replace("{db}", "").replace("{schema}", "").replace("{table}", "");
-        if !table_name.contains("{table}") || literal.contains(['{', '}']) {
-            let help = "`{db}`, `{schema}` and `{table}` are filled in";
-            self.problem(&at("table_name"), "`table_name` must contain `{table}` and no other braces", help);
-        }
-        let own = ["temp", "system", "information_schema", "pg_catalog"];
-        if duckdb.dataset.as_ref().is_some_and(|dataset| own.contains(&&*dataset.to_lowercase())) {
-            self.problem(&at("dataset"), "DuckDB keeps this schema for itself", "choose another name");
-        }
-        if duckdb.path.as_os_str().is_empty() {
-            self.problem(&at("path"), "`path` names no file", "");
-        }
-        let memory = duckdb.memory.map_or(1 << 30, |bytes| bytes.0);
-        if memory < 128 << 20 {
-            self.problem(&at("memory"), "DuckDB needs at least 128MiB of memory", "");
-        }
-        let threads = duckdb.threads.unwrap_or(1);
-        if !(1..=PARALLEL_MAX).contains(&threads) {
-            self.problem(&at("threads"), format!("`threads` must be 1 to {PARALLEL_MAX}"), "");
-        }
-        DuckdbPlan {
-            memory,
-            threads,
-            path: self.base.join(&duckdb.path),
-            dataset: duckdb.dataset.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| "main".to_owned()),
-            layout: duckdb.layout,
-            delete: duckdb.delete.unwrap_or(config::DeleteMode::Hard),
-            on_type_change: duckdb.on_type_change.unwrap_or(config::OnTypeChange::NewColumn),
-            table_name,
-            pipeline: pipeline.to_owned(),
-            history_repeats: mode == DedupeMode::Off,
-        }
-    }
-
     fn checkpoint(&mut self, config: &Config, directory: PathBuf) -> CheckpointPlan {
         let at = |key: &str| [Step::from("checkpoint"), Step::from(key)];
         let interval = self.positive(&at("interval"), config.checkpoint.interval, Duration::from_secs(1));
@@ -466,15 +315,6 @@ impl Checker<'_> {
 /// Only known schemes are refused by name: `a://b` is a valid path elsewhere, and a substituted one may be secret.
 fn is_scheme(text: &str) -> bool {
     ["gs", "s3", "http", "https", "file", "az", "abfs"].contains(&text)
-}
-
-/// Whether two sinks would write into the same tables.
-fn same_tables(a: &SinkKind, b: &SinkKind) -> bool {
-    let (SinkKind::Duckdb(a), SinkKind::Duckdb(b)) = (a, b) else { return false };
-    a.path == b.path
-        && a.dataset.eq_ignore_ascii_case(&b.dataset)
-        && a.layout == b.layout
-        && a.table_name == b.table_name
 }
 
 #[cfg(test)]

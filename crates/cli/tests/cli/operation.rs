@@ -39,6 +39,27 @@ fn a_run_accounts_for_everything_and_a_second_one_finds_nothing_new() {
 }
 
 #[test]
+fn logical_messages_are_rows_where_a_table_is_named() {
+    let place = shop(false);
+    let config = std::fs::read_to_string(place.path("p.yaml")).unwrap();
+    place.write("p.yaml", format!("decode: {{ messages: public.messages }}\n{config}"));
+    let summary = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(summary["counters"]["control"]["message"], serde_json::Value::Null);
+    let rows = |table: &str| {
+        let sql = format!("SELECT prefix, content::VARCHAR AS content FROM {table} ORDER BY lsn");
+        place.run(&["query", "p.yaml", &sql, "--csv"]).ok().out
+    };
+    let expected = "prefix,content
+audit,\"plain message, not in a transaction\"
+audit,\"{\\x22by\\x22: \\x22tester\\x22, \\x22why\\x22: \\x22in a transaction\\x22}\"
+audit,not transactional: seen although rolled back
+bin,\\x00\\xFF\\x10
+";
+    assert_eq!(rows("messages_latest").replace('\r', ""), expected);
+    assert_eq!(rows("messages_latest"), rows("messages"), "view and replica");
+}
+
+#[test]
 fn a_key_is_explained() {
     let place = shop(false);
     place.run(&["run", "p.yaml"]).ok();

@@ -8,3 +8,4 @@ mod flat;
 mod golden;
 mod hinted;
 mod malformed;
+mod messages;
