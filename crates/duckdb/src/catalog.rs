@@ -10,14 +10,15 @@ use std::collections::{HashMap, HashSet};
 
 use duckdb::{Connection, OptionalExt, params};
 use millstream_core::{Error, Result, TableName};
+use millstream_layout::keyed::StoredKey;
+use millstream_layout::names::fold;
+use millstream_layout::shape::{Shape, TargetColumn};
+use millstream_layout::table::StoredTable;
+use millstream_layout::type_text::{decode, encode};
 
-use crate::column_type::{decode, encode};
 use crate::config::DuckConfig;
 use crate::error::Explain;
 use crate::ident::{literal, qualify};
-use crate::keyed::StoredKey;
-use crate::names::fold;
-use crate::shape::{Shape, TargetColumn};
 
 /// One sink's view of a dataset's metadata.
 #[derive(Debug, Clone)]
@@ -25,24 +26,6 @@ pub(crate) struct Catalog {
     pub(crate) dataset: String,
     pub(crate) sink: String,
     pub(crate) pipeline: String,
-}
-
-/// A table as the metadata know it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredTable {
-    pub(crate) source: TableName,
-    pub(crate) layout: String,
-    /// The table's name in the dataset.
-    pub(crate) name: String,
-    /// Its latest view's name, where it has one.
-    pub(crate) view: Option<String>,
-    /// Its keys, the oldest one first; the last one is the one that it has, empty if it has none.
-    pub(crate) keys: Vec<StoredKey>,
-    /// How many columns the table was created with; later ones stand behind the sink's own.
-    pub(crate) initial: usize,
-    /// Text of the order below which a replica takes nothing, being truncated there.
-    pub(crate) truncated: Option<String>,
-    pub(crate) shape: Shape,
 }
 
 /// The last epoch that a sink committed.

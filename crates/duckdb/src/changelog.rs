@@ -1,53 +1,20 @@
 //! The changelog layout: one row of `T_changelog` for each distinct event, with the row before and after as structs.
 
 use millstream_core::evolution::Rules;
-use millstream_core::{Event, Field, Judged, Op, Result, Type};
+use millstream_core::{Judged, Op, Result};
+use millstream_layout::changelog::{self, ObjectColumn};
+use millstream_layout::object::{self, Nested};
+use millstream_layout::rows::Trouble;
+use millstream_layout::shape::{Binding, Change, Shape};
+use millstream_layout::table::StoredTable;
 
 use crate::batch::{Batches, Place};
-use crate::catalog::{Mark, StoredTable};
+use crate::catalog::Mark;
 use crate::column_data::ColumnData;
-use crate::nested::{self, Nested};
-use crate::rows::{self, Trouble};
+use crate::dialect::Duck;
+use crate::nested;
+use crate::rows;
 use crate::session::Session;
-use crate::shape::{Binding, Change, Shape};
-
-/// The column by which a changelog's rows are rolled back.
-pub(crate) const MARK_COLUMN: &str = "_metadata_read_timestamp";
-
-/// The struct type of a shape; JSON, of which only NULL is written, while the shape has no columns.
-pub(crate) fn struct_of(shape: &Shape) -> Type {
-    if shape.columns.is_empty() {
-        return Type::Json;
-    }
-    let field = |c: &crate::shape::TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
-    Type::Struct(shape.columns.iter().map(field).collect())
-}
-
-/// All columns, in the table's physical order.
-pub(crate) fn physical_columns(row: &Shape, source: &Shape, transaction: &Shape) -> Vec<Field> {
-    let field = |name: &str, ty| Field { name: name.into(), ty };
-    vec![
-        field("_metadata_timestamp", Type::Timestamp),
-        field(MARK_COLUMN, Type::Timestamp),
-        field("_metadata_source", Type::Text),
-        field("_metadata_deleted", Type::Bool),
-        field("before", struct_of(row)),
-        field("after", struct_of(row)),
-        field("source", struct_of(source)),
-        field("op", Type::Text),
-        field("ts_ms", Type::Int64),
-        field("transaction", struct_of(transaction)),
-        field("_metadata_order", Type::Text),
-        field("_metadata_unchanged", Type::List(Box::new(Type::Text))),
-    ]
-}
-
-/// Which object of a changelog's rows changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ObjectColumn {
-    Source,
-    Transaction,
-}
 
 /// Why an event was not taken.
 pub(crate) enum Obstacle {
@@ -72,7 +39,7 @@ type Columns = [ColumnData; 12];
 
 impl Changelog {
     pub(crate) fn new(table: &StoredTable, source: Shape, transaction: Shape) -> Self {
-        let fields = physical_columns(&table.shape, &source, &transaction);
+        let fields = changelog::physical_columns(&table.shape, &source, &transaction);
         Self {
             source_table: table.source.qualified(),
             source: Nested::new(source),
@@ -97,7 +64,7 @@ impl Changelog {
             self.columns.iter_mut().for_each(|column| column.truncate(self.batches.rows()));
             return pushed;
         }
-        let (before, after) = images(&judged.event);
+        let (before, after) = changelog::images(&judged.event);
         self.batches.count(before.map_or(0, |r| r.heap_len()) + after.map_or(0, |r| r.heap_len()) + 512);
         pushed
     }
@@ -126,7 +93,7 @@ impl Changelog {
             order,
             unchanged,
         ] = &mut self.columns;
-        let images = images(event);
+        let images = changelog::images(event);
         for (column, row) in [(before, images.0), (after, images.1)] {
             let fields = row.and_then(|row| Some((column.begin_struct()?, row)));
             let Some((fields, row)) = fields else {
@@ -137,20 +104,20 @@ impl Changelog {
                 return Ok(Err(Obstacle::Row(trouble)));
             }
         }
-        let object = nested::source_object(event);
-        let changes = self.source.fit(&object, rules)?;
+        let object = object::source_object(event);
+        let changes = self.source.fit(&object, &Duck, rules)?;
         if !changes.is_empty() {
             return Ok(Err(Obstacle::Object(ObjectColumn::Source, changes)));
         }
-        self.source.push(source, Some(&object));
-        let object = nested::transaction_object(event);
+        nested::push(&self.source, source, Some(&object));
+        let object = object::transaction_object(event);
         if let Some(object) = &object {
-            let changes = self.transaction.fit(object, rules)?;
+            let changes = self.transaction.fit(object, &Duck, rules)?;
             if !changes.is_empty() {
                 return Ok(Err(Obstacle::Object(ObjectColumn::Transaction, changes)));
             }
         }
-        self.transaction.push(transaction, object.as_ref());
+        nested::push(&self.transaction, transaction, object.as_ref());
         let us = event.facts.ts_us.or_else(|| event.facts.ts_ms.and_then(|ms| ms.checked_mul(1000)));
         timestamp.push_int_option(us);
         read_timestamp.push_int(mark.ingested_at_us);
@@ -162,7 +129,7 @@ impl Changelog {
         event.order.write_hex(&mut self.order_text);
         order.push_bytes(self.order_text.as_bytes());
         match images.1.filter(|row| row.has_unchanged()) {
-            Some(row) => unchanged.push_texts(rows::unchanged(&table.shape, binding, row)),
+            Some(row) => unchanged.push_texts(millstream_layout::rows::unchanged(&table.shape, binding, row)),
             None => unchanged.push_null(),
         }
         Ok(Ok(()))
@@ -181,16 +148,5 @@ impl Changelog {
     /// Inserts everything.
     pub(crate) fn flush(&mut self, session: &Session, place: Place<'_>) -> Result<()> {
         self.batches.flush(self.columns.iter_mut(), session, place)
-    }
-}
-
-/// The row before and after: a delete's row is its image before.
-fn images(event: &Event) -> (Option<&millstream_core::Row>, Option<&millstream_core::Row>) {
-    match event.op {
-        Op::Truncate => (None, None),
-        Op::Delete => {
-            (Some(event.before.as_deref().filter(|_| event.full_before).unwrap_or(&event.row)), None)
-        }
-        Op::Read | Op::Create | Op::Update => (event.before.as_deref(), Some(&event.row)),
     }
 }

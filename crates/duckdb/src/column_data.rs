@@ -1,8 +1,7 @@
 //! One column's values on their way into a table, in the form in which DuckDB's vectors hold them.
 
 use millstream_core::{Field, Row, Type, Value};
-
-use crate::cell::{Cell, convert};
+use millstream_layout::cell::{Cell, convert};
 
 /// Collects the values of one column. A value that does not convert is found by [`convert`] before it is pushed.
 pub(crate) struct ColumnData {

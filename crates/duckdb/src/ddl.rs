@@ -1,19 +1,20 @@
 //! Statements that create and alter a layout's tables.
 
 use millstream_core::{Result, Type};
+use millstream_layout::changelog::{self, ObjectColumn};
+use millstream_layout::history;
+use millstream_layout::latest;
+use millstream_layout::object;
+use millstream_layout::shape::Shape;
+use millstream_layout::table::StoredTable;
 
-use crate::catalog::StoredTable;
-use crate::changelog::{self, ObjectColumn};
 use crate::column_type::sql_type;
 use crate::config::{DuckConfig, Layout};
+use crate::dialect::Duck;
 use crate::error::Explain;
-use crate::history;
 use crate::ident::{literal, qualify, quote};
-use crate::nested;
 use crate::replica;
 use crate::session::Session;
-use crate::shape::Shape;
-use crate::views;
 
 /// The name of a layout's table.
 pub(crate) fn table_name(layout: Layout, base: &str) -> String {
@@ -34,7 +35,7 @@ pub(crate) fn create(config: &DuckConfig, table: &StoredTable) -> String {
     let columns = match config.layout {
         Layout::Append => history::physical_columns(table),
         Layout::Changelog => {
-            changelog::physical_columns(&table.shape, &nested::source_shape(), &nested::transaction_shape())
+            changelog::physical_columns(&table.shape, &object::source_shape(), &object::transaction_shape())
         }
         Layout::Replica { .. } => replica::physical_columns(table),
     };
@@ -111,7 +112,8 @@ pub(crate) fn comment(config: &DuckConfig, table: &StoredTable, position: usize)
 /// `CREATE OR REPLACE VIEW` for the table's latest view, if it has one.
 pub(crate) fn latest_view(config: &DuckConfig, table: &StoredTable) -> Option<String> {
     let view = table.view.as_ref()?;
-    let select = views::latest(&config.dataset, table, config.history_repeats)?;
+    let raw = qualify(&config.dataset, &table.name);
+    let select = latest::latest(&Duck, &raw, table, config.history_repeats)?;
     Some(format!("CREATE OR REPLACE VIEW {} AS\n{select};", qualify(&config.dataset, view)))
 }
 

@@ -1,41 +1,17 @@
 //! The append layout: one row of `T_raw` for each distinct event.
 
-use millstream_core::{Event, Field, Op, Result, Type};
+use millstream_core::{Event, Op, Result};
+use millstream_layout::history;
+use millstream_layout::keyed::Keyed;
+use millstream_layout::rows::Trouble;
+use millstream_layout::shape::Binding;
+use millstream_layout::table::StoredTable;
 
 use crate::batch::{Batches, Place};
-use crate::catalog::{Mark, StoredTable};
+use crate::catalog::Mark;
 use crate::column_data::ColumnData;
-use crate::keyed::Keyed;
-use crate::rows::{self, Trouble};
+use crate::rows;
 use crate::session::Session;
-use crate::shape::Binding;
-
-/// The columns that Millstream adds to a `T_raw`, in order.
-pub(crate) fn own_columns() -> Vec<Field> {
-    let field = |name: &str, ty| Field { name: name.into(), ty };
-    vec![
-        field("__op", Type::Text),
-        field("__source_ts_ms", Type::Int64),
-        field("__ingested_at", Type::Timestamp),
-        field("__source_table", Type::Text),
-        field("__transaction_id", Type::Text),
-        field("__lsn", Type::Int64),
-        field("__order", Type::Text),
-        field("__unchanged", Type::List(Box::new(Type::Text))),
-        field("__old_key", Type::Text),
-        field("__key_columns", Type::Text),
-    ]
-}
-
-/// The column by which a history's rows are rolled back.
-pub(crate) const MARK_COLUMN: &str = "__ingested_at";
-
-/// All columns in the table's physical order.
-pub(crate) fn physical_columns(table: &StoredTable) -> Vec<Field> {
-    let column = |c: &crate::shape::TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
-    let (initial, later) = table.shape.columns.split_at(table.initial);
-    initial.iter().map(column).chain(own_columns()).chain(later.iter().map(column)).collect()
-}
 
 /// The rows of one `T_raw` that are being built.
 pub(crate) struct History {
@@ -58,7 +34,7 @@ impl History {
             source_table: table.source.qualified(),
             columns: table.shape.columns.iter().map(|c| ColumnData::new(&c.ty)).collect(),
             own: OwnColumns::new(),
-            batches: Batches::new(physical_columns(table)),
+            batches: Batches::new(history::physical_columns(table)),
             initial: table.initial,
         }
     }
@@ -77,7 +53,10 @@ impl History {
         } else {
             rows::push_row(&mut self.columns, &table.shape, binding, &keyed.columns, &event.row)?;
         }
-        let unchanged = event.row.has_unchanged().then(|| rows::unchanged(&table.shape, binding, &event.row));
+        let unchanged = event
+            .row
+            .has_unchanged()
+            .then(|| millstream_layout::rows::unchanged(&table.shape, binding, &event.row));
         self.own.push(event, &self.source_table, unchanged, keyed.told.as_deref(), mark);
         self.batches.count(event.row.heap_len() + 16 * self.columns.len() + 128);
         Ok(())
@@ -109,7 +88,7 @@ impl History {
 
 impl OwnColumns {
     fn new() -> Self {
-        let fields = own_columns();
+        let fields = history::own_columns();
         Self { columns: std::array::from_fn(|i| ColumnData::new(&fields[i].ty)), order_text: String::new() }
     }
 
@@ -138,7 +117,8 @@ impl OwnColumns {
         } else {
             unchanged.push_null()
         }
-        old_key.push_text_option(event.old_key.as_ref().and_then(rows::key_text).as_deref());
+        old_key
+            .push_text_option(event.old_key.as_ref().and_then(millstream_layout::rows::key_text).as_deref());
         told_key.push_text_option(key_columns);
     }
 }

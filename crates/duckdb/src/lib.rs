@@ -5,22 +5,19 @@
 
 mod batch;
 mod catalog;
-mod cell;
 mod changelog;
-mod civil;
 mod column_data;
 mod column_type;
 mod config;
 mod database;
 mod ddl;
+mod dialect;
 mod error;
 mod handover;
 mod history;
 mod ident;
 mod inserter;
-mod keyed;
 mod listing;
-mod names;
 mod nested;
 mod query;
 mod recovery;
@@ -28,12 +25,10 @@ mod replica;
 mod replica_sql;
 mod rows;
 mod session;
-mod shape;
 mod sink;
 mod table;
 mod token;
 mod vectors;
-mod views;
 
 pub use config::{Decimals, DeleteMode, DuckConfig, Layout};
 pub use database::Database;

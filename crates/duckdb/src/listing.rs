@@ -1,8 +1,9 @@
 //! What a file's own metadata say of a sink: its tables, and their latest views as SQL for people who keep views elsewhere.
 
 use millstream_core::{Error, Result, TableName, Type};
+use millstream_layout::table::StoredTable;
 
-use crate::catalog::{Catalog, StoredTable};
+use crate::catalog::Catalog;
 use crate::config::{DuckConfig, Layout};
 use crate::ddl;
 use crate::query::connect;

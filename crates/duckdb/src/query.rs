@@ -6,8 +6,8 @@ use duckdb::arrow::array::{Array, ArrayRef};
 use duckdb::arrow::util::display::{ArrayFormatter, FormatOptions};
 use duckdb::{Config, Connection};
 use millstream_core::{Error, Result};
+use millstream_layout::cell::write_json_text;
 
-use crate::cell::write_json_text;
 use crate::database::{Access, Database, attach};
 use crate::error::Explain;
 

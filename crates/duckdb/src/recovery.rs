@@ -5,12 +5,12 @@
 use duckdb::Connection;
 use millstream_core::sink::SinkNotice;
 use millstream_core::{Error, Result};
+use millstream_layout::changelog;
+use millstream_layout::history;
 
 use crate::catalog::{Catalog, Mark};
-use crate::changelog;
 use crate::config::{DeleteMode, DuckConfig, Layout};
 use crate::error::Explain;
-use crate::history;
 use crate::ident::qualify;
 
 /// What recovery does.

@@ -10,18 +10,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use millstream_core::{Error, Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
+use millstream_layout::keyed::{Keyed, Part};
+use millstream_layout::rows::Trouble;
+use millstream_layout::shape::{Binding, TargetColumn};
+use millstream_layout::table::StoredTable;
 
 use crate::batch::{self, CHUNK_ROWS, Chunk, Place};
-use crate::catalog::StoredTable;
 use crate::column_data::ColumnData;
 use crate::config::DeleteMode;
 use crate::error::Explain;
 use crate::ident::qualify;
-use crate::keyed::{Keyed, Part};
 use crate::replica_sql::ApplySql;
-use crate::rows::{self, Trouble};
+use crate::rows;
 use crate::session::Session;
-use crate::shape::{Binding, TargetColumn};
 
 /// Rows and bytes that a stage holds before it is applied in the middle of an epoch.
 const STAGED_ROWS_MAX: usize = 64 * CHUNK_ROWS;
@@ -244,8 +245,11 @@ impl Replica {
             return Ok(Err(trouble));
         }
         if unchanged {
-            staged.unchanged =
-                Some(rows::unchanged(&self.table.shape, binding, row).map(str::to_owned).collect());
+            staged.unchanged = Some(
+                millstream_layout::rows::unchanged(&self.table.shape, binding, row)
+                    .map(str::to_owned)
+                    .collect(),
+            );
         }
         self.null_in_key |= binding.schema.key.iter().any(|&i| row.get(i).is_null());
         if let Some(earlier) = self.index.insert(key.clone(), self.staged.len()) {

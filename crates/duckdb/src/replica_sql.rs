@@ -1,12 +1,13 @@
 //! The statements by which a stage is applied to a replica. `t` is the table, `s` the stage.
 
 use millstream_core::{Field, Order};
+use millstream_layout::keyed::{Keyed, Part};
+use millstream_layout::table::StoredTable;
 
-use crate::catalog::StoredTable;
 use crate::column_type::sql_type;
 use crate::config::DeleteMode;
+use crate::dialect::Duck;
 use crate::ident::{literal, qualify, quote};
-use crate::keyed::{Keyed, Part};
 use crate::replica::own_columns;
 
 /// Names of one table and its stage, as the statements need them.
@@ -28,7 +29,7 @@ impl ApplySql {
         let same = |key: &Keyed, null_in_key: bool| {
             let equals = if null_in_key { "IS NOT DISTINCT FROM" } else { "=" };
             let same = |part: &Part| {
-                let value = |row| part.value(&table.shape, row);
+                let value = |row| part.value(&Duck, &table.shape, row);
                 format!("{} {equals} {}", value("t."), value("s."))
             };
             let same: Vec<_> = key.parts.iter().map(same).collect();

@@ -1,28 +1,25 @@
-//! From a row of an event to a table's columns.
+//! Rows of events into the columns of vectors.
 
-use base64::Engine as _;
-use millstream_core::key::normal_digits;
-use millstream_core::{Key, Row, Type, Value};
+use millstream_core::{Row, Type};
+use millstream_layout::{Binding, Cell, RowWriter, Shape, Trouble, write_row};
 
-use crate::cell::{self, Cell, Misfit, convert};
 use crate::column_data::ColumnData;
-use crate::shape::{Binding, Shape};
 
-/// Why a row can't be written as the table stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// The value for table column `column` does not convert.
-    Misfit { column: usize, misfit: Misfit },
-    /// Source column `source` has a value, but its type was not known so far.
-    Untyped { source: usize },
-    /// Source column `source` has a value, but its type changed and the policy refuses such rows.
-    Refused { source: usize },
-    /// The table was changed to make room; the row finds it now.
-    Mended,
+struct Columns<'a>(&'a mut [ColumnData]);
+
+impl RowWriter for Columns<'_> {
+    #[inline]
+    fn null(&mut self, column: usize) {
+        self.0[column].push_null();
+    }
+
+    #[inline]
+    fn cell(&mut self, column: usize, cell: Cell<'_>, from: &Type) {
+        self.0[column].push_cell(cell, from);
+    }
 }
 
-/// Pushes one value into each column, or none at all if one has no place. `key` holds the key's columns: their unbounded
-/// numerics are written without trailing zeros, so that equal keys are equal texts.
+/// Pushes one value into each column, or none at all if one has no place. See [`write_row`].
 pub(crate) fn push_row(
     columns: &mut [ColumnData],
     shape: &Shape,
@@ -31,94 +28,9 @@ pub(crate) fn push_row(
     row: &Row,
 ) -> Result<(), Trouble> {
     let before = columns.first().map_or(0, ColumnData::rows);
-    let pushed = push_values(columns, shape, binding, key, row).and_then(|()| left_out(binding, row));
+    let pushed = write_row(&mut Columns(columns), shape, binding, key, row);
     if pushed.is_err() {
         columns.iter_mut().for_each(|column| column.truncate(before));
     }
     pushed
-}
-
-fn push_values(
-    columns: &mut [ColumnData],
-    shape: &Shape,
-    binding: &Binding,
-    key: &[usize],
-    row: &Row,
-) -> Result<(), Trouble> {
-    // Where values went that their own columns don't take; these columns come later.
-    let mut spilled: Vec<(usize, usize)> = Vec::new();
-    for (i, (column, target)) in columns.iter_mut().zip(&shape.columns).enumerate() {
-        let bound = binding.cells.get(i).copied();
-        let Some(source) = bound.and_then(|b| b.source) else {
-            match spilled.iter().find(|(to, _)| *to == i) {
-                Some(&(_, source)) => {
-                    column.push(row.get(source), &binding.schema.columns[source].ty, &target.ty)
-                }
-                None => column.push_null(),
-            }
-            continue;
-        };
-        let from = &binding.schema.columns[source].ty;
-        match convert(row.get(source), from, &target.ty) {
-            Ok(Cell::Text(text)) if target.ty == Type::Numeric && key.contains(&i) => {
-                column.push_bytes(normal_digits(&text).as_bytes());
-            }
-            Ok(cell) => column.push_cell(cell, from),
-            Err(misfit) => {
-                let overflow = bound.and_then(|b| b.overflow);
-                let overflow = overflow.filter(|_| convert(row.get(source), from, &Type::Text).is_ok());
-                let to = overflow.ok_or(Trouble::Misfit { column: i, misfit })?;
-                spilled.push((to, source));
-                column.push_null();
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether the row has a value that is bound to no column.
-fn left_out(binding: &Binding, row: &Row) -> Result<(), Trouble> {
-    // A value that was left out needs a place too, or nobody would look it up.
-    if let Some(&source) = binding.untyped.iter().find(|&&source| !row.get(source).is_null()) {
-        return Err(Trouble::Untyped { source });
-    }
-    let has_value = |&&source: &&usize| !matches!(row.get(source), Value::Null | Value::Unchanged);
-    match binding.refused.iter().find(has_value) {
-        Some(&source) => Err(Trouble::Refused { source }),
-        None => Ok(()),
-    }
-}
-
-/// Names of the table's columns whose value the row did not carry.
-pub(crate) fn unchanged<'a>(
-    shape: &'a Shape,
-    binding: &'a Binding,
-    row: &'a Row,
-) -> impl Iterator<Item = &'a str> {
-    let sources = (0..row.len()).filter(|&i| row.get(i) == Value::Unchanged);
-    sources.flat_map(|i| {
-        let source = binding.schema.columns.get(i).map(|c| &*c.name);
-        shape.columns.iter().filter(move |c| Some(&*c.source) == source).map(|c| &*c.name)
-    })
-}
-
-/// A key as a JSON array of texts, each of which casts to its column's type (bytes as base64).
-pub(crate) fn key_text(key: &Key) -> Option<String> {
-    let values = key.values()?;
-    let mut out = String::from("[");
-    for (i, value) in values.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        match value {
-            Value::Null | Value::Unchanged => out.push_str("null"),
-            Value::Bytes(v) => {
-                cell::write_json_text(&mut out, &base64::engine::general_purpose::STANDARD.encode(v))
-            }
-            Value::List(_) | Value::Struct(_) => cell::write_json(&mut out, value, &Type::Null, 0).ok()?,
-            scalar => cell::write_json_text(&mut out, &cell::plain_text(scalar).ok()?),
-        }
-    }
-    out.push(']');
-    Some(out)
 }

@@ -6,13 +6,13 @@ use std::collections::HashSet;
 use duckdb::Connection;
 use millstream_core::Result;
 use millstream_core::evolution::Rules;
+use millstream_layout::names::fold;
 
 use crate::catalog::{Catalog, Mark};
 use crate::config::DuckConfig;
 use crate::database::Database;
 use crate::error::Explain;
 use crate::inserter::Inserter;
-use crate::names::fold;
 
 pub(crate) struct Session {
     pub(crate) config: DuckConfig,

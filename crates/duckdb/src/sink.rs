@@ -12,6 +12,7 @@ use millstream_core::{
     Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, Result, RowSchema,
     Sink,
 };
+use millstream_layout::rows::Trouble;
 
 use crate::catalog::{Catalog, Mark};
 use crate::config::{DuckConfig, Layout};
@@ -20,7 +21,6 @@ use crate::error::Explain;
 use crate::inserter::Inserter;
 use crate::recovery;
 use crate::replica::Taken;
-use crate::rows::Trouble;
 use crate::session::Session;
 use crate::table::Table;
 use crate::token;
@@ -223,7 +223,7 @@ impl DuckSink {
         Ok(None)
     }
 
-    fn evolve(&mut self, table: usize, changes: &[crate::shape::Change]) -> Result<()> {
+    fn evolve(&mut self, table: usize, changes: &[millstream_layout::shape::Change]) -> Result<()> {
         self.routes.retain(|_, route| route.table != table);
         self.tables[table].evolve(&self.session, changes, &mut self.notices)
     }

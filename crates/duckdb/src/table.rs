@@ -6,23 +6,26 @@ use std::sync::Arc;
 use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
 use millstream_core::{Cause, Error, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type, Value};
+use millstream_layout::cell::{Misfit, convert};
+use millstream_layout::changelog::ObjectColumn;
+use millstream_layout::keyed::{Keyed, StoredKey};
+use millstream_layout::names;
+use millstream_layout::object;
+use millstream_layout::rows::Trouble;
+use millstream_layout::shape::{Binding, Change, Shape};
+use millstream_layout::table::StoredTable;
 
 use crate::batch::Place;
-use crate::catalog::{SchemaChange, StoredTable};
-use crate::cell::{Misfit, convert};
-use crate::changelog::{Changelog, ObjectColumn, Obstacle};
+use crate::catalog::SchemaChange;
+use crate::changelog::{Changelog, Obstacle};
 use crate::column_type::sql_type;
 use crate::config::Layout;
 use crate::ddl;
+use crate::dialect::Duck;
 use crate::history::History;
 use crate::ident::quote;
-use crate::keyed::{Keyed, StoredKey};
-use crate::names;
-use crate::nested;
 use crate::replica::{Replica, Taken};
-use crate::rows::{self, Trouble};
 use crate::session::Session;
-use crate::shape::{Binding, Change, Shape};
 
 /// A table of a sink.
 pub(crate) struct Table {
@@ -83,7 +86,7 @@ impl Table {
             truncated: None,
             shape: Shape::default(),
         };
-        stored.shape.bind(&Arc::new(schema.clone()), session.rules(), &HashSet::new())?;
+        stored.shape.bind(&Arc::new(schema.clone()), &Duck, session.rules(), &HashSet::new())?;
         stored.initial = stored.shape.columns.len();
         let source = schema.table.qualified();
         session.run(&ddl::create(&session.config, &stored), || {
@@ -96,7 +99,7 @@ impl Table {
         let writer = match layout {
             Layout::Append => Writer::History(Box::new(History::new(&stored))),
             Layout::Changelog => {
-                let shapes = [nested::source_shape(), nested::transaction_shape()];
+                let shapes = [object::source_shape(), object::transaction_shape()];
                 for (object, shape) in OBJECTS.iter().zip(&shapes) {
                     let key = ddl::object_key(&stored.name, *object);
                     session.catalog.put_columns(&*session.connection()?, &key, shape)?;
@@ -152,7 +155,7 @@ impl Table {
             }
         }
         let only_truncated = self.stored.shape.columns.is_empty();
-        let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
+        let (binding, changes) = self.stored.shape.bind(schema, &Duck, session.rules(), &wide)?;
         if only_truncated && is_keyless(schema) {
             notices.push(no_key(session.config.layout, schema));
         }
@@ -185,7 +188,7 @@ impl Table {
             place
         };
         self.take_keys(session)?;
-        let (binding, changes) = self.stored.shape.bind(schema, session.rules(), &wide)?;
+        let (binding, changes) = self.stored.shape.bind(schema, &Duck, session.rules(), &wide)?;
         self.bindings.push((binding, Keyed::new(&self.stored, place)));
         Ok((self.bindings.len() - 1, changes))
     }
@@ -323,7 +326,8 @@ impl Table {
                 }
                 if judged.event.row.has_unchanged() {
                     let names: Vec<_> =
-                        rows::unchanged(&self.stored.shape, binding, &judged.event.row).collect();
+                        millstream_layout::rows::unchanged(&self.stored.shape, binding, &judged.event.row)
+                            .collect();
                     self.note_unchanged(session, &names.into_iter().map(str::to_owned).collect::<Vec<_>>())?;
                 }
             }
@@ -362,7 +366,7 @@ impl Table {
 
     /// Remembers which columns ever came without their value: the latest view must look these up.
     fn note_unchanged(&mut self, session: &Session, names: &[String]) -> Result<()> {
-        let fresh = |c: &crate::shape::TargetColumn| !c.unchanged && names.contains(&c.name);
+        let fresh = |c: &millstream_layout::shape::TargetColumn| !c.unchanged && names.contains(&c.name);
         let fresh: Vec<_> =
             (0..self.stored.shape.columns.len()).filter(|&i| fresh(&self.stored.shape.columns[i])).collect();
         for &position in &fresh {
@@ -490,7 +494,7 @@ impl Table {
             value => evolution::storable(&value.inferred_type(), rules.precision_max),
         };
         let name = self.bindings[binding].0.schema.columns[source].name.clone();
-        self.stored.shape.learn(&name, ty)
+        self.stored.shape.learn(&Duck, &name, ty)
     }
 
     /// Why a row is refused.

@@ -6,72 +6,85 @@ use std::sync::Arc;
 use millstream_core::evolution::{self, Decision, Existing, Incoming, Rules};
 use millstream_core::{Error, Result, RowSchema, Type};
 
-use crate::column_type::sql_type;
+use crate::dialect::Dialect;
 use crate::names;
 
 /// A column of a table that holds values of a source column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TargetColumn {
+pub struct TargetColumn {
     /// The source column's name.
-    pub(crate) source: Box<str>,
-    /// Its name in DuckDB.
-    pub(crate) name: String,
+    pub source: Box<str>,
+    /// Its name in the warehouse.
+    pub name: String,
     /// Its type, storable.
-    pub(crate) ty: Type,
+    pub ty: Type,
     /// Whether the type was only inferred from values.
-    pub(crate) guessed: bool,
+    pub guessed: bool,
     /// Whether an event ever came without its value, it being large and unchanged.
-    pub(crate) unchanged: bool,
+    pub unchanged: bool,
 }
 
 /// The columns of a table, in the order in which they were added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) columns: Vec<TargetColumn>,
+pub struct Shape {
+    /// All of them.
+    pub columns: Vec<TargetColumn>,
 }
 
 /// Where a table column's values come from in rows of one schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub struct Bound {
     /// The source column, if rows of this schema have one for it.
-    pub(crate) source: Option<usize>,
+    pub source: Option<usize>,
     /// The text column that takes values which do not convert.
-    pub(crate) overflow: Option<usize>,
+    pub overflow: Option<usize>,
     /// Whether values that do not convert are refused without asking the policy, the types being the same.
-    pub(crate) same: bool,
+    pub same: bool,
 }
 
 /// How rows of one schema map to a table.
 #[derive(Debug, Clone)]
-pub(crate) struct Binding {
-    pub(crate) schema: Arc<RowSchema>,
+pub struct Binding {
+    /// The rows' schema.
+    pub schema: Arc<RowSchema>,
     /// One for each column of the table.
-    pub(crate) cells: Vec<Bound>,
+    pub cells: Vec<Bound>,
     /// Source columns of which nothing but NULL was seen.
-    pub(crate) untyped: Vec<usize>,
+    pub untyped: Vec<usize>,
     /// Source columns whose values are refused by policy.
-    pub(crate) refused: Vec<usize>,
+    pub refused: Vec<usize>,
 }
 
 /// A change of a table's columns that a new schema asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// Column `column` is new.
-    Add { column: usize },
+    Add {
+        /// Which.
+        column: usize,
+    },
     /// Column `column` was of type `from`.
-    Widen { column: usize, from: Type },
+    Widen {
+        /// Which.
+        column: usize,
+        /// What it was.
+        from: Type,
+    },
     /// The type of column `column` is no longer a guess.
-    Known { column: usize },
+    Known {
+        /// Which.
+        column: usize,
+    },
 }
 
 impl Shape {
     /// The columns that hold values of `source`, the first one first.
-    pub(crate) fn candidates<'a>(&'a self, source: &'a str) -> impl Iterator<Item = usize> + 'a {
+    pub fn candidates<'a>(&'a self, source: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.columns.iter().enumerate().filter(move |(_, c)| &*c.source == source).map(|(i, _)| i)
     }
 
     /// Names of integer columns for which the policy wants to know whether they hold integers beyond 2^53.
-    pub(crate) fn asks_for_wide_ints(&self, schema: &RowSchema) -> Vec<String> {
+    pub fn asks_for_wide_ints(&self, schema: &RowSchema) -> Vec<String> {
         let asks = |c: &&TargetColumn| {
             schema
                 .column(&c.source)
@@ -82,9 +95,10 @@ impl Shape {
 
     /// Maps `schema` to the table, changing the columns as the rules want. `wide` holds the columns of
     /// [`Shape::asks_for_wide_ints`] for which that is so. The caller alters the table by the changes.
-    pub(crate) fn bind(
+    pub fn bind(
         &mut self,
         schema: &Arc<RowSchema>,
+        dialect: &dyn Dialect,
         rules: Rules,
         wide: &HashSet<String>,
     ) -> Result<(Binding, Vec<Change>)> {
@@ -95,7 +109,7 @@ impl Shape {
         for (i, column) in schema.columns.iter().enumerate() {
             let incoming = Incoming { ty: &column.ty, guessed: column.guessed };
             let target = self
-                .place(&column.name, incoming, rules, wide, &mut changes)
+                .place(&column.name, incoming, dialect, rules, wide, &mut changes)
                 .map_err(|error| error.at(format!("table {}, column {}", schema.table, column.name)))?;
             match target {
                 Place::Column { index, same } => targets.push(Some((index, same))),
@@ -125,15 +139,15 @@ impl Shape {
     }
 
     /// Adds the text column that takes what column `index` cannot.
-    pub(crate) fn add_text_beside(&mut self, index: usize) -> Change {
+    pub fn add_text_beside(&mut self, index: usize) -> Change {
         let name = format!("{}__{}", self.columns[index].name, evolution::suffix(&Type::Text));
         let source = self.columns[index].source.clone();
         self.add(&source, &name, Type::Text, false)
     }
 
     /// Adds a column of which the first value told the type.
-    pub(crate) fn learn(&mut self, source: &str, ty: Type) -> Change {
-        self.add(source, &names::column_name(source), ty, true)
+    pub fn learn(&mut self, dialect: &dyn Dialect, source: &str, ty: Type) -> Change {
+        self.add(source, &dialect.column_name(source), ty, true)
     }
 
     fn add(&mut self, source: &str, name: &str, ty: Type, guessed: bool) -> Change {
@@ -147,6 +161,7 @@ impl Shape {
         &mut self,
         source: &str,
         incoming: Incoming<'_>,
+        dialect: &dyn Dialect,
         rules: Rules,
         wide: &HashSet<String>,
         changes: &mut Vec<Change>,
@@ -159,7 +174,7 @@ impl Shape {
         let Some(mut index) = exact.or_else(|| self.candidates(source).next()) else {
             return Ok(match evolution::decide(None, incoming, rules) {
                 Decision::AddColumn(ty) => {
-                    changes.push(self.add(source, &names::column_name(source), ty, incoming.guessed));
+                    changes.push(self.add(source, &dialect.column_name(source), ty, incoming.guessed));
                     Place::Column { index: self.columns.len() - 1, same: true }
                 }
                 _ => Place::Untyped,
@@ -171,7 +186,14 @@ impl Shape {
             let column = &self.columns[index];
             let wide_ints = wide.contains(&column.name);
             let existing = Existing { ty: &column.ty, guessed: column.guessed, wide_ints };
-            match evolution::decide(Some(existing), incoming, rules) {
+            let decision = match evolution::decide(Some(existing), incoming, rules) {
+                // What the warehouse cannot alter is a change like any other.
+                Decision::Widen(ty) if !dialect.widens(&column.ty, &ty) => {
+                    evolution::misfit(incoming.ty, rules)
+                }
+                decision => decision,
+            };
+            match decision {
                 Decision::NewColumn { suffix, ty } => {
                     let number = if round == 1 { String::new() } else { format!("_{round}") };
                     let name = format!("{}__{suffix}{number}", self.columns[first].name);
@@ -184,7 +206,7 @@ impl Shape {
                         }
                     }
                 }
-                decision => return self.execute(index, decision, incoming, changes),
+                decision => return self.execute(index, decision, incoming, dialect, changes),
             }
         }
         unreachable!("invariant: a table has fewer columns than there are numbers")
@@ -195,6 +217,7 @@ impl Shape {
         index: usize,
         decision: Decision,
         incoming: Incoming<'_>,
+        dialect: &dyn Dialect,
         changes: &mut Vec<Change>,
     ) -> Result<Place> {
         let column = &mut self.columns[index];
@@ -216,8 +239,8 @@ impl Shape {
             Decision::Stop => Err(Error::fatal(format!(
                 "the type changed from {} to {}, and the config says `stop`; set `on_type_change: new-column` or \
                  `dead-letter`, or mend the table",
-                sql_type(&column.ty),
-                sql_type(incoming.ty)
+                dialect.sql_type(&column.ty),
+                dialect.sql_type(incoming.ty)
             ))),
             Decision::AddColumn(_) | Decision::NewColumn { .. } | Decision::DeadLetter => Ok(Place::Refused),
         }
@@ -236,6 +259,50 @@ mod tests {
     use millstream_core::evolution::ChangePolicy;
     use millstream_core::{Column, TableName};
 
+    /// A dialect of which only names and types are asked.
+    struct Plain;
+
+    impl Dialect for Plain {
+        fn quote(&self, name: &str) -> String {
+            name.to_owned()
+        }
+        fn literal(&self, text: &str) -> String {
+            text.to_owned()
+        }
+        fn sql_type(&self, ty: &Type) -> String {
+            format!("{ty:?}")
+        }
+        fn column_name(&self, source: &str) -> String {
+            names::column_name(source)
+        }
+        fn widens(&self, _: &Type, to: &Type) -> bool {
+            *to != Type::Text
+        }
+        fn contains(&self, list: &str, text: &str) -> String {
+            format!("{list} has {text}")
+        }
+        fn json_element(&self, json: &str, place: usize) -> String {
+            format!("{json}[{place}]")
+        }
+        fn text_of(&self, value: &str) -> String {
+            value.to_owned()
+        }
+        fn same(&self, a: &str, b: &str) -> String {
+            format!("{a} = {b}")
+        }
+    }
+
+    /// BigQuery makes no text column of an integer one.
+    #[test]
+    fn what_cannot_be_altered_goes_to_a_column_of_its_own() {
+        let mut shape = Shape::default();
+        bind(&mut shape, &[("a", Type::Int64, true)]);
+        let (binding, changes) = bind(&mut shape, &[("a", Type::Text, true)]);
+        assert_eq!(changes, [Change::Add { column: 1 }]);
+        assert_eq!(names(&shape), ["a", "a__string"]);
+        assert_eq!((binding.cells[0].source, binding.cells[1].source), (None, Some(0)));
+    }
+
     const RULES: Rules = Rules { policy: ChangePolicy::NewColumn, precision_max: 38 };
 
     fn schema(columns: &[(&str, Type, bool)]) -> Arc<RowSchema> {
@@ -250,7 +317,7 @@ mod tests {
     }
 
     fn bind(shape: &mut Shape, columns: &[(&str, Type, bool)]) -> (Binding, Vec<Change>) {
-        shape.bind(&schema(columns), RULES, &HashSet::new()).unwrap()
+        shape.bind(&schema(columns), &Plain, RULES, &HashSet::new()).unwrap()
     }
 
     fn names(shape: &Shape) -> Vec<&str> {
@@ -309,7 +376,8 @@ mod tests {
         let mut shape = Shape::default();
         bind(&mut shape, &[("a", Type::Int64, false)]);
         let rules = Rules { policy: ChangePolicy::Stop, ..RULES };
-        let error = shape.bind(&schema(&[("a", Type::Bytes, false)]), rules, &HashSet::new()).unwrap_err();
-        assert!(error.to_string().contains("from BIGINT to BLOB"), "{error}");
+        let error =
+            shape.bind(&schema(&[("a", Type::Bytes, false)]), &Plain, rules, &HashSet::new()).unwrap_err();
+        assert!(error.to_string().contains("from Int64 to Bytes"), "{error}");
     }
 }

@@ -10,25 +10,34 @@ use crate::civil;
 
 /// A value in the form in which a column's builder takes it.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Cell<'a> {
+pub enum Cell<'a> {
+    /// No value.
     Null,
+    /// A boolean.
     Bool(bool),
+    /// An integer.
     Int(i64),
+    /// A double.
     Float(f64),
     /// Unscaled, at the column's scale.
     Decimal(i128),
+    /// A text: also JSON, and digits of unbounded numerics.
     Text(Cow<'a, str>),
+    /// Bytes.
     Bytes(&'a [u8]),
+    /// Days since 1970-01-01.
     Date(i32),
     /// A time of day, a date and time, or an instant, in microseconds.
     Micros(i64),
+    /// A list's elements, each of which converts.
     List(&'a Row),
+    /// A struct's fields, in the source's order; each converts to the field of its name.
     Struct(&'a Row),
 }
 
 /// Why a value is not for a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Misfit {
+pub enum Misfit {
     /// Right kind, but the column can't hold it exactly.
     OutOfRange,
     /// Another kind.
@@ -39,7 +48,7 @@ const JSON_DEPTH_MAX: u32 = 256;
 
 /// Converts `value`, of type `from`, for a column of type `to`. [`Value::Unchanged`] is no value and reads as NULL.
 #[inline]
-pub(crate) fn convert<'a>(value: Value<'a>, from: &Type, to: &Type) -> Result<Cell<'a>, Misfit> {
+pub fn convert<'a>(value: Value<'a>, from: &Type, to: &Type) -> Result<Cell<'a>, Misfit> {
     match (value, to) {
         (Value::Null | Value::Unchanged, _) => Ok(Cell::Null),
         (Value::Text(v), Type::Text) => Ok(Cell::Text(Cow::Borrowed(v))),
@@ -175,7 +184,7 @@ fn structure<'a>(row: &'a Row, from: &Type, to: &Type) -> Result<Cell<'a>, Misfi
 }
 
 /// A scalar as text, exactly: what a text column holds of it.
-pub(crate) fn plain_text(value: Value<'_>) -> Result<Cow<'_, str>, Misfit> {
+pub fn plain_text(value: Value<'_>) -> Result<Cow<'_, str>, Misfit> {
     Ok(Cow::Owned(match value {
         Value::Text(v) | Value::Json(v) | Value::Digits(v) => return Ok(Cow::Borrowed(v)),
         Value::Bool(v) => v.to_string(),
@@ -206,7 +215,7 @@ fn float_text(v: f64) -> String {
 }
 
 /// Appends a value as JSON. Doubles without a JSON form and bytes (as base64) become strings.
-pub(crate) fn write_json(out: &mut String, value: Value<'_>, ty: &Type, depth: u32) -> Result<(), Misfit> {
+pub fn write_json(out: &mut String, value: Value<'_>, ty: &Type, depth: u32) -> Result<(), Misfit> {
     if depth > JSON_DEPTH_MAX {
         return Err(Misfit::OutOfRange);
     }
@@ -253,7 +262,7 @@ fn write_sequence(
 }
 
 /// Appends a JSON string.
-pub(crate) fn write_json_text(out: &mut String, text: &str) {
+pub fn write_json_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -11,28 +11,29 @@
 use millstream_core::{Order, RowSchema};
 use serde_json::{Value, json};
 
-use crate::catalog::StoredTable;
-use crate::ident::quote;
+use crate::dialect::Dialect;
 use crate::shape::Shape;
+use crate::table::StoredTable;
 
 /// One of the keys that a table had, in the order in which it had them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredKey {
+pub struct StoredKey {
     /// Its source columns.
-    pub(crate) columns: Vec<String>,
+    pub columns: Vec<String>,
     /// The order of some event that came under it.
-    pub(crate) order: Order,
+    pub order: Order,
     /// Whether the table was created for it: its rows in a history say nothing of their key.
-    pub(crate) first: bool,
+    pub first: bool,
 }
 
 impl StoredKey {
     /// Its form in the metadata.
-    pub(crate) fn encode(&self) -> Value {
+    pub fn encode(&self) -> Value {
         json!({ "columns": self.columns, "order": self.order.to_string(), "first": self.first })
     }
 
-    pub(crate) fn decode(value: &Value) -> Option<Self> {
+    /// Reads what [`encode`](Self::encode) made; `None` for anything else.
+    pub fn decode(value: &Value) -> Option<Self> {
         let columns = value.get("columns")?.as_array()?.iter().map(|c| c.as_str().map(str::to_owned));
         Some(Self {
             columns: columns.collect::<Option<_>>()?,
@@ -44,24 +45,24 @@ impl StoredKey {
 
 /// What a table's rows have for one source column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     /// The source column's place in the key.
-    pub(crate) place: usize,
+    pub place: usize,
     /// The columns of its values: one, or one more for each type that it had. A row has its value in one of them.
-    pub(crate) columns: Vec<usize>,
+    pub columns: Vec<usize>,
 }
 
 impl Part {
     /// Whether the source column's type changed.
-    pub(crate) fn is_several(&self) -> bool {
+    pub fn is_several(&self) -> bool {
         self.columns.len() > 1
     }
 
     /// The value by which rows are known, of a row called `row`: the only column's own, or the text of whichever has one.
-    pub(crate) fn value(&self, shape: &Shape, row: &str) -> String {
-        let names = self.columns.iter().map(|&i| format!("{row}{}", quote(&shape.columns[i].name)));
+    pub fn value(&self, dialect: &dyn Dialect, shape: &Shape, row: &str) -> String {
+        let names = self.columns.iter().map(|&i| format!("{row}{}", dialect.quote(&shape.columns[i].name)));
         if self.is_several() {
-            let texts: Vec<_> = names.map(|name| format!("CAST({name} AS VARCHAR)")).collect();
+            let texts: Vec<_> = names.map(|name| dialect.text_of(&name)).collect();
             format!("COALESCE({})", texts.join(", "))
         } else {
             names.collect()
@@ -71,22 +72,22 @@ impl Part {
 
 /// A key as the table's rows have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Keyed {
+pub struct Keyed {
     /// Its place among the table's keys.
-    pub(crate) place: usize,
+    pub place: usize,
     /// Whether the table has a newer one.
-    pub(crate) past: bool,
+    pub past: bool,
     /// Its columns in the table. All columns that a type change made for one source column belong to it.
-    pub(crate) columns: Vec<usize>,
+    pub columns: Vec<usize>,
     /// The same, by source column.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// What a history's rows say of it: its source columns as a JSON list, nothing for the table's first key.
-    pub(crate) told: Option<Box<str>>,
+    pub told: Option<Box<str>>,
 }
 
 impl Keyed {
     /// The key at a place.
-    pub(crate) fn new(table: &StoredTable, place: usize) -> Self {
+    pub fn new(table: &StoredTable, place: usize) -> Self {
         let key = &table.keys[place];
         let parts = key.columns.iter().enumerate();
         let parts: Vec<_> = parts
@@ -103,17 +104,17 @@ impl Keyed {
     }
 
     /// The key that the table has.
-    pub(crate) fn now(table: &StoredTable) -> Self {
+    pub fn now(table: &StoredTable) -> Self {
         Self::new(table, table.keys.len() - 1)
     }
 
     /// The keys that the table had before, the oldest one first.
-    pub(crate) fn past(table: &StoredTable) -> impl Iterator<Item = Self> {
+    pub fn past(table: &StoredTable) -> impl Iterator<Item = Self> {
         (0..table.keys.len() - 1).map(|place| Self::new(table, place))
     }
 
     /// The key of rows of a schema; `None` if the table never had it. Rows without a key count as of the table's.
-    pub(crate) fn of(table: &StoredTable, schema: &RowSchema) -> Option<Self> {
+    pub fn of(table: &StoredTable, schema: &RowSchema) -> Option<Self> {
         if schema.key.is_empty() {
             return Some(Self::now(table));
         }

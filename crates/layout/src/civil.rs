@@ -4,7 +4,7 @@
 const DAY_US: i64 = 86_400_000_000;
 
 /// `2024-02-29`.
-pub(crate) fn date_text(days: i64) -> String {
+pub fn date_text(days: i64) -> String {
     let (year, month, day) = civil(days);
     if (0..=9999).contains(&year) {
         format!("{year:04}-{month:02}-{day:02}")
@@ -14,7 +14,7 @@ pub(crate) fn date_text(days: i64) -> String {
 }
 
 /// `23:59:59` with as many of six fraction digits as are needed.
-pub(crate) fn time_text(us: i64) -> String {
+pub fn time_text(us: i64) -> String {
     let (seconds, fraction) = (us.div_euclid(1_000_000), us.rem_euclid(1_000_000));
     let mut text = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     if fraction != 0 {
@@ -24,7 +24,7 @@ pub(crate) fn time_text(us: i64) -> String {
 }
 
 /// `2024-02-29T23:59:59.5`.
-pub(crate) fn date_time_text(us: i64) -> String {
+pub fn date_time_text(us: i64) -> String {
     format!("{}T{}", date_text(us.div_euclid(DAY_US)), time_text(us.rem_euclid(DAY_US)))
 }
 
@@ -42,27 +42,27 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// Days of an ISO date.
-pub(crate) fn parse_date(text: &str) -> Option<i32> {
+pub fn parse_date(text: &str) -> Option<i32> {
     let date: jiff::civil::Date = text.parse().ok()?;
     let epoch = jiff::civil::date(1970, 1, 1);
     Some(epoch.until(date).ok()?.get_days())
 }
 
 /// Microseconds of an ISO time of day without zone; `None` if it is finer than that.
-pub(crate) fn parse_time(text: &str) -> Option<i64> {
+pub fn parse_time(text: &str) -> Option<i64> {
     let time: jiff::civil::Time = text.parse().ok()?;
     let nanos = jiff::civil::Time::midnight().until(time).ok()?.total(jiff::Unit::Nanosecond).ok()? as i64;
     (nanos % 1000 == 0).then_some(nanos / 1000)
 }
 
 /// Microseconds of an ISO date and time without zone.
-pub(crate) fn parse_date_time(text: &str) -> Option<i64> {
+pub fn parse_date_time(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(['T', ' '])?;
     Some(i64::from(parse_date(date)?) * DAY_US + parse_time(time)?)
 }
 
 /// Microseconds of an RFC 3339 instant; `None` if it is finer than that.
-pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
+pub fn parse_timestamp(text: &str) -> Option<i64> {
     let timestamp: jiff::Timestamp = text.parse().ok()?;
     let nanos = timestamp.as_nanosecond();
     (nanos % 1000 == 0).then(|| i64::try_from(nanos / 1000).ok())?

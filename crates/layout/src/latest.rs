@@ -8,30 +8,29 @@
 //! create or read, or after its delete, and if it began with a key change (`__old_key`), the value may stand in the old
 //! key's rows before that.
 //!
-//! For BigQuery: `list_contains(a, 'c')` is `'c' IN UNNEST(a)`, `json_extract_string` is `JSON_VALUE`, `VARCHAR` is
-//! `STRING` and quoted names take backticks.
+//! What differs between warehouses is asked of the [`Dialect`].
 
 use std::fmt::Write as _;
 
 use millstream_core::Type;
 
-use crate::catalog::StoredTable;
-use crate::column_type::sql_type;
-use crate::ident::{literal, qualify, quote};
+use crate::dialect::Dialect;
 use crate::keyed::{Keyed, Part};
 use crate::shape::TargetColumn;
+use crate::table::StoredTable;
 
 /// The view's query; `None` for a table without key. `repeats`: the history may hold one event twice.
-pub(crate) fn latest(dataset: &str, table: &StoredTable, repeats: bool) -> Option<String> {
-    let key = Key::of(table);
+pub fn latest(dialect: &dyn Dialect, raw: &str, table: &StoredTable, repeats: bool) -> Option<String> {
+    let key = Key::of(dialect, table);
     if key.parts.is_empty() {
         return None;
     }
-    let view = View { raw: rows(dataset, table), table, key, repeats };
+    let view = View { dialect, raw: rows(dialect, raw, table), table, key, repeats };
     Some(view.query())
 }
 
 struct View<'a> {
+    dialect: &'a dyn Dialect,
     raw: String,
     table: &'a StoredTable,
     key: Key<'a>,
@@ -39,37 +38,37 @@ struct View<'a> {
 }
 
 /// The history's rows. Where the type of some key's column changed, they have one more column for it, by which they are known.
-fn rows(dataset: &str, table: &StoredTable) -> String {
-    let raw = qualify(dataset, &table.name);
+fn rows(dialect: &dyn Dialect, raw: &str, table: &StoredTable) -> String {
     let keys = Keyed::past(table).chain([Keyed::now(table)]);
     let mut made: Vec<String> = Vec::new();
     for part in keys.flat_map(|key| key.parts).filter(Part::is_several) {
-        let made_of = format!("{} AS {}", part.value(&table.shape, ""), name(&part, table));
+        let made_of = format!("{} AS {}", part.value(dialect, &table.shape, ""), name(dialect, &part, table));
         if !made.contains(&made_of) {
             made.push(made_of);
         }
     }
-    if made.is_empty() { raw } else { format!("(SELECT *, {} FROM {raw})", made.join(", ")) }
+    if made.is_empty() { raw.to_owned() } else { format!("(SELECT *, {} FROM {raw})", made.join(", ")) }
 }
 
 /// The name under which [`rows`] have a part of a key. A source's own columns do not begin so.
-fn name(part: &Part, table: &StoredTable) -> String {
+fn name(dialect: &dyn Dialect, part: &Part, table: &StoredTable) -> String {
     let first = &table.shape.columns[part.columns[0]].name;
-    if part.is_several() { quote(&format!("__key_of_{first}")) } else { quote(first) }
+    if part.is_several() { dialect.quote(&format!("__key_of_{first}")) } else { dialect.quote(first) }
 }
 
 /// The key's parts, and the columns of those whose type did not change.
 struct Key<'a> {
+    dialect: &'a dyn Dialect,
     parts: Vec<(String, Part, Option<&'a TargetColumn>)>,
 }
 
 impl<'a> Key<'a> {
-    fn of(table: &'a StoredTable) -> Self {
+    fn of(dialect: &'a dyn Dialect, table: &'a StoredTable) -> Self {
         let part = |part: Part| {
             let only = (!part.is_several()).then(|| &table.shape.columns[part.columns[0]]);
-            (name(&part, table), part, only)
+            (name(dialect, &part, table), part, only)
         };
-        Self { parts: Keyed::now(table).parts.into_iter().map(part).collect() }
+        Self { dialect, parts: Keyed::now(table).parts.into_iter().map(part).collect() }
     }
 
     /// The names of the parts.
@@ -84,18 +83,18 @@ impl<'a> Key<'a> {
 
     /// Whether two rows have one key. A key that is no primary key may hold NULLs.
     fn same(&self, a: &str, b: &str) -> String {
-        let one = |name: &str| format!("{a}.{name} IS NOT DISTINCT FROM {b}.{name}");
+        let one = |name: &str| self.dialect.same(&format!("{a}.{name}"), &format!("{b}.{name}"));
         self.names().map(one).collect::<Vec<_>>().join(" AND ")
     }
 
     /// The old key of a row, part by part.
     fn old_values(&self) -> Vec<String> {
         let one = |(_, part, only): &(String, Part, Option<&TargetColumn>)| {
-            let text = format!("json_extract_string(m.__old_key, '$[{}]')", part.place);
+            let text = self.dialect.json_element("m.__old_key", part.place);
             match only.map(|column| &column.ty) {
                 Some(Type::Bytes) => format!("from_base64({text})"),
                 None | Some(Type::Text | Type::Numeric) => text,
-                Some(ty) => format!("CAST({text} AS {})", sql_type(ty)),
+                Some(ty) => format!("CAST({text} AS {})", self.dialect.sql_type(ty)),
             }
         };
         self.parts.iter().map(one).collect()
@@ -114,12 +113,12 @@ impl View<'_> {
             unchanged.iter().enumerate().for_each(|(i, column)| sql += &self.filled(i, column));
         }
         let value = |column: &TargetColumn| {
-            let name = quote(&column.name);
+            let name = self.dialect.quote(&column.name);
             match unchanged.iter().position(|c| c.name == column.name) {
                 None => format!("  h.{name}"),
                 Some(i) => format!(
-                    "  CASE WHEN list_contains(h.__unchanged, {}) THEN f{i}.{name} ELSE h.{name} END AS {name}",
-                    literal(&column.name)
+                    "  CASE WHEN {} THEN f{i}.{name} ELSE h.{name} END AS {name}",
+                    self.dialect.contains("h.__unchanged", &self.dialect.literal(&column.name))
                 ),
             }
         };
@@ -170,7 +169,9 @@ impl View<'_> {
     /// The newest rows under each key that the table had, up to those that its present key ranks: a row that came under an
     /// older key stays known by that one, so that the newest of them is found by it, and goes on as what it then was.
     fn keyed(&self) -> String {
-        let names = |key: &Keyed| key.parts.iter().map(|part| name(part, self.table)).collect::<Vec<_>>();
+        let names = |key: &Keyed| {
+            key.parts.iter().map(|part| name(self.dialect, part, self.table)).collect::<Vec<_>>()
+        };
         let mut all: Vec<String> = Vec::new();
         for name in Keyed::past(self.table).chain([Keyed::now(self.table)]).flat_map(|key| names(&key)) {
             if !all.contains(&name) {
@@ -179,7 +180,7 @@ impl View<'_> {
         }
         let all = all.join(", ");
         let rows = |told: Option<Box<str>>| {
-            let is = told.map_or("IS NULL".to_owned(), |told| format!("= {}", literal(&told)));
+            let is = told.map_or("IS NULL".to_owned(), |told| format!("= {}", self.dialect.literal(&told)));
             format!("SELECT {all}, __order FROM {} WHERE __op <> 't' AND __key_columns {is}", self.raw)
         };
         let mut sql = String::new();
@@ -210,7 +211,9 @@ impl View<'_> {
 
     /// Equality of a row's key with the key that a life leads to.
     fn same_names(&self, row: &str, life: &str) -> String {
-        let one = |(i, name): (usize, &str)| format!("{row}.{name} IS NOT DISTINCT FROM {life}.__key_{i}");
+        let one = |(i, name): (usize, &str)| {
+            self.dialect.same(&format!("{row}.{name}"), &format!("{life}.__key_{i}"))
+        };
         self.key.names().enumerate().map(one).collect::<Vec<_>>().join(" AND ")
     }
 
@@ -286,7 +289,8 @@ __spans AS (
 
     /// For each key the last value of a column that one of its lives carried.
     fn filled(&self, i: usize, column: &TargetColumn) -> String {
-        let (name, text) = (quote(&column.name), literal(&column.name));
+        let name = self.dialect.quote(&column.name);
+        let carried = self.dialect.contains("r.__unchanged", &self.dialect.literal(&column.name));
         format!(
             ",
 __filled_{i} AS (
@@ -295,7 +299,7 @@ __filled_{i} AS (
       row_number() OVER (PARTITION BY {names_s} ORDER BY s.__depth, r.__order DESC) AS __rank
     FROM __spans AS s
     JOIN {raw} AS r ON {same} AND r.__order BETWEEN s.__lower AND s.__upper
-    WHERE r.__op NOT IN ('d', 't') AND (r.__unchanged IS NULL OR NOT list_contains(r.__unchanged, {text}))
+    WHERE r.__op NOT IN ('d', 't') AND (r.__unchanged IS NULL OR NOT {carried})
   ) AS c
   WHERE __rank = 1
 )",

@@ -1,9 +1,9 @@
-//! Names of tables and columns: the source's own wherever DuckDB can have them, else a stated, stable change.
+//! Names of tables and columns: the source's own wherever the warehouse can have them, else a stated, stable change.
 //!
 //! - A table is called by the template. If that name is taken (case-folded; by another source table, or by a table that
 //!   Millstream did not make), the later comer is `schema_name`, then `db_schema_name`, then numbered.
 //! - A column that begins with `__` or `_metadata_` would collide with ours: its first underscore becomes `_x5f_`.
-//! - A column that differs from an earlier one only by case gets `_2`, `_3`, …: DuckDB does not tell them apart.
+//! - A column that differs from an earlier one only by case gets `_2`, `_3`, …: no warehouse tells them apart.
 //! - Control characters become `_xHEX_`, an empty name `_x_`; a name over 200 characters is cut and ends in a hash.
 
 use std::fmt::Write as _;
@@ -13,13 +13,13 @@ use millstream_core::bytes::fnv1a;
 
 const CHARS_MAX: usize = 200;
 
-/// What two names have in common that DuckDB takes for one.
-pub(crate) fn fold(name: &str) -> String {
+/// What two names have in common that a warehouse takes for one.
+pub fn fold(name: &str) -> String {
     name.to_lowercase()
 }
 
 /// The column's name before collisions are looked at.
-pub(crate) fn column_name(source: &str) -> String {
+pub fn column_name(source: &str) -> String {
     let folded = fold(source);
     if folded.starts_with("__") || folded.starts_with("_metadata_") {
         shorten(escape(&format!("_x5f_{}", &source[1..])))
@@ -29,7 +29,7 @@ pub(crate) fn column_name(source: &str) -> String {
 }
 
 /// `name`, or `name_2`, `name_3`, … if `taken` says so.
-pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
+pub fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(&fold(name)) {
         return name.to_owned();
     }
@@ -44,7 +44,7 @@ pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
 }
 
 /// Base names for a table, best first; when all are taken, the last one is numbered.
-pub(crate) fn table_candidates(table: &TableName, template: &str) -> Vec<String> {
+pub fn table_candidates(table: &TableName, template: &str) -> Vec<String> {
     let base = template
         .replace("{db}", &table.db)
         .replace("{schema}", if table.schema.is_empty() { &table.db } else { &table.schema })
