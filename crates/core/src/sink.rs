@@ -81,6 +81,19 @@ pub struct Rejection {
     pub cause: Cause,
 }
 
+/// A row that [`Sink::write`] had taken and the warehouse refused afterwards.
+#[derive(Debug)]
+pub struct Refused {
+    /// The records that [`Refused::record`] points into.
+    pub records: Arc<RecordBatch>,
+    /// Which record it came from.
+    pub record: u32,
+    /// The table (`schema.table`).
+    pub table: String,
+    /// Why.
+    pub cause: Cause,
+}
+
 /// What became of a batch's events in this sink: events = written + superseded + filtered + duplicates + rejected.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WriteReport {
@@ -135,6 +148,12 @@ pub trait Sink: Send {
 
     /// Makes the token's rows visible. Idempotent.
     fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>>;
+
+    /// Rows that the warehouse refused after [`write`](Self::write) had counted them as written; asked once
+    /// [`prepare`](Self::prepare) is through, of which they are part. Each of them once.
+    fn refused(&mut self) -> Vec<Refused> {
+        Vec::new()
+    }
 
     /// What it changed since the last call; each notice once.
     fn notices(&mut self) -> Vec<SinkNotice> {

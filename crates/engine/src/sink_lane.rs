@@ -134,9 +134,17 @@ impl SinkLane {
         Ok(())
     }
 
-    async fn prepare(&mut self, barrier: Barrier, counters: SinkCounters) -> Staged {
+    async fn prepare(&mut self, barrier: Barrier, mut counters: SinkCounters) -> Staged {
         let token = self.sink.prepare().await.map_err(|e| e.at(&self.name))?;
-        self.tell(barrier.epoch, Vec::new(), None).await?;
+        let refused = self.sink.refused();
+        counters.written = counters.written.saturating_sub(refused.len() as u64);
+        counters.rejected += refused.len() as u64;
+        let letters = refused.into_iter().map(|row| {
+            let refusal = Refusal { stage: Stage::Write, cause: row.cause, table: Some(row.table) };
+            DeadLetter { sink: Some(self.name.clone()), ..letter(&row.records, row.record, refusal) }
+        });
+        let letters = letters.collect();
+        self.tell(barrier.epoch, letters, None).await?;
         let report = Report::Sink { index: self.index, epoch: barrier.epoch, token, counters };
         self.reports.send(report).await.map_err(gone)?;
         let EpochStart { epoch, ingested_at_us } = barrier.next;
