@@ -19,7 +19,7 @@ pub enum Cell<'a> {
     Int(i64),
     /// A double.
     Float(f64),
-    /// Unscaled, at the column's scale.
+    /// Unscaled, at the column's scale. A column of more than 38 digits takes the digits as [`Cell::Text`].
     Decimal(i128),
     /// A text: also JSON, and digits of unbounded numerics.
     Text(Cow<'a, str>),
@@ -46,6 +46,9 @@ pub enum Misfit {
 
 const JSON_DEPTH_MAX: u32 = 256;
 
+/// Digits that a decimal has as a number; wider ones are texts of digits.
+const UNSCALED_DIGITS_MAX: u16 = 38;
+
 /// Converts `value`, of type `from`, for a column of type `to`. [`Value::Unchanged`] is no value and reads as NULL.
 #[inline]
 pub fn convert<'a>(value: Value<'a>, from: &Type, to: &Type) -> Result<Cell<'a>, Misfit> {
@@ -56,7 +59,9 @@ pub fn convert<'a>(value: Value<'a>, from: &Type, to: &Type) -> Result<Cell<'a>,
         (Value::Timestamp(v), Type::Timestamp) | (Value::DateTime(v), Type::DateTime) => instant(v),
         (Value::Float(v), Type::Float64) => Ok(Cell::Float(v)),
         (Value::Bool(v), Type::Bool) => Ok(Cell::Bool(v)),
-        (Value::Decimal { unscaled, scale }, Type::Decimal { precision, scale: to_scale }) => {
+        (Value::Decimal { unscaled, scale }, Type::Decimal { precision, scale: to_scale })
+            if *precision <= UNSCALED_DIGITS_MAX =>
+        {
             decimal(unscaled.into(), scale.into(), *precision, *to_scale)
         }
         (Value::Bytes(v), Type::Bytes) => Ok(Cell::Bytes(v)),
@@ -78,6 +83,11 @@ fn instant<'a>(us: i64) -> Result<Cell<'a>, Misfit> {
 
 fn convert_other<'a>(value: Value<'a>, from: &Type, to: &Type) -> Result<Cell<'a>, Misfit> {
     match (value, to) {
+        (Value::Int(_) | Value::Decimal { .. } | Value::Digits(_), Type::Decimal { precision, scale })
+            if *precision > UNSCALED_DIGITS_MAX =>
+        {
+            wide_decimal(&plain_text(value)?, *precision, *scale)
+        }
         (Value::Int(v), Type::Decimal { precision, scale }) => decimal(v.into(), 0, *precision, *scale),
         (Value::Digits(v), Type::Decimal { precision, scale }) => digits(v, *precision, *scale),
         (Value::Int(v), Type::Float64) => {
@@ -127,6 +137,9 @@ fn parse<'a>(text: &'a str, to: &Type) -> Result<Cell<'a>, Misfit> {
         Type::Time => civil::parse_time(text).map(Cell::Micros),
         Type::DateTime => civil::parse_date_time(text).map(Cell::Micros),
         Type::Timestamp => civil::parse_timestamp(text).map(Cell::Micros),
+        Type::Decimal { precision, scale } if is_plain_decimal(text) && *precision > UNSCALED_DIGITS_MAX => {
+            return wide_decimal(text, *precision, *scale);
+        }
         Type::Decimal { precision, scale } if is_plain_decimal(text) => {
             return digits(text, *precision, *scale);
         }
@@ -160,6 +173,19 @@ fn digits<'a>(text: &str, precision: u16, to_scale: u16) -> Result<Cell<'a>, Mis
     let scale = u16::try_from(fraction.len()).map_err(|_| Misfit::OutOfRange)?;
     let unscaled = format!("{whole}{fraction}").parse().map_err(|_| Misfit::OutOfRange)?;
     decimal(unscaled, scale, precision, to_scale)
+}
+
+/// A number of too many digits for an integer of 128 bits: its plain digits.
+fn wide_decimal<'a>(text: &str, precision: u16, scale: u16) -> Result<Cell<'a>, Misfit> {
+    if !is_plain_decimal(text) {
+        return Err(Misfit::OutOfRange);
+    }
+    let plain = normal_digits(text);
+    let digits = plain.trim_start_matches('-');
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole = whole.trim_start_matches('0').len();
+    let fits = whole <= usize::from(precision.saturating_sub(scale)) && fraction.len() <= usize::from(scale);
+    if fits { Ok(Cell::Text(Cow::Owned(plain))) } else { Err(Misfit::OutOfRange) }
 }
 
 fn list<'a>(row: &'a Row, from: &Type, element: &Type) -> Result<Cell<'a>, Misfit> {
@@ -305,6 +331,19 @@ mod tests {
             format!("Decimal({})", "9".repeat(38))
         );
         assert_eq!(of(Value::Digits(&"9".repeat(39)), &wide), Err(Misfit::OutOfRange));
+    }
+
+    #[test]
+    fn wide_decimals_are_digits() {
+        let wide = Type::Decimal { precision: 76, scale: 38 };
+        assert_eq!(of(Value::Decimal { unscaled: -150, scale: 2 }, &wide).unwrap(), "Text(\"-1.5\")");
+        assert_eq!(of(Value::Int(7), &wide).unwrap(), "Text(\"7\")");
+        assert_eq!(of(Value::Text("007.10"), &wide).unwrap(), "Text(\"7.1\")");
+        let long = format!("{}.{}", "9".repeat(38), "1".repeat(38));
+        assert_eq!(of(Value::Digits(&long), &wide).unwrap(), format!("Text({long:?})"));
+        assert_eq!(of(Value::Digits(&format!("9{long}")), &wide), Err(Misfit::OutOfRange));
+        assert_eq!(of(Value::Digits(&format!("{long}1")), &wide), Err(Misfit::OutOfRange));
+        assert_eq!(of(Value::Digits("1e5"), &wide), Err(Misfit::OutOfRange));
     }
 
     #[test]
