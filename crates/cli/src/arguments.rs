@@ -35,6 +35,11 @@ pub(crate) enum Command {
     /// List, show or replay what could not be processed
     #[command(subcommand)]
     DeadLetters(DeadLetters),
+    /// Delete the rows that were not written again since `incarnation` was raised
+    ///
+    /// For after the end of a new snapshot of the source: rows that it has not read yet would be missing until it reads them.
+    /// Histories keep everything. A second sweep changes nothing.
+    Sweep(Sweep),
     /// Keep a named copy of the last checkpoint
     Savepoint(Savepoint),
     /// Show how a pipeline stands
@@ -231,6 +236,18 @@ pub(crate) struct Replay {
     /// Only letters of this table, as `schema.table`
     #[arg(long, value_name = "TABLE")]
     pub(crate) table: Option<String>,
+}
+
+/// `sweep`.
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    #[command(flatten)]
+    pub(crate) on: OnConfig,
+    /// The tables, as `schema.table`, or `db.schema.table` where databases share a name
+    pub(crate) tables: Vec<String>,
+    /// All tables that the pipeline has seen
+    #[arg(long, conflicts_with = "tables")]
+    pub(crate) all: bool,
 }
 
 /// `savepoint`.

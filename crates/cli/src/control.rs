@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{Error, Result};
+use millstream_engine::Phase;
 use millstream_server::Pipeline;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use crate::commands::query::Form;
 use crate::dead_letters::{Desk, LetterId};
 use crate::explain::{Checkpointed, Explanation};
 use crate::plan::Plan;
+use crate::sweeps::{self, Chosen};
 use crate::world::StateShelf;
 
 pub(crate) const REQUEST_BYTES_MAX: u64 = 1 << 20;
@@ -52,6 +54,8 @@ pub(crate) enum Request {
     /// Replay dead letters, and those of the topic that were published before a time (ms); answers with how many of the
     /// folder's are now outstanding.
     Replay { letters: Vec<String>, topic_before_ms: Option<i64> },
+    /// Sweep tables, all where none is named, of the rows before an incarnation; answers with their names when that is durable.
+    Sweep { tables: Vec<String>, incarnation: u16 },
 }
 
 /// The socket of the pipeline with this checkpoint folder.
@@ -175,7 +179,46 @@ async fn answer(request: Request, asked: &Arc<Asked>) -> Result<Value> {
             }
             Ok(json!({ "outstanding": asked.desk.outstanding() }))
         }
+        Request::Sweep { tables, incarnation } => sweep(asked, tables, incarnation).await,
     }
+}
+
+/// Sweeps, and waits for it: a sweep is forgotten with the process, so nothing less is an answer.
+async fn sweep(asked: &Arc<Asked>, wanted: Vec<String>, incarnation: u16) -> Result<Value> {
+    let plan = &asked.plan;
+    // The config may have been changed since the run began.
+    if incarnation != plan.incarnation {
+        return Err(Error::fatal(format!(
+            "the running pipeline has `incarnation: {}`, and the config says {incarnation}: end the run and start it again",
+            plan.incarnation
+        )));
+    }
+    sweeps::refuse_needless(plan)?;
+    let handle = asked.pipeline.handle();
+    if handle.status().phase == Phase::Paused {
+        return Err(Error::fatal(format!(
+            "{} is paused and takes nothing in: `millstream resume` it first",
+            plan.pipeline
+        )));
+    }
+    let (chooser, shelf) = (plan.clone(), asked.shelf.clone());
+    let choose = move || {
+        let view = shelf.view().ok_or_else(|| {
+            Error::fatal("the pipeline is about to restart after a failure: ask again when it runs")
+        })?;
+        sweeps::choose(&chooser, &*view, &wanted)
+    };
+    let Chosen { tables, names } = blocking(choose).await?;
+    asked.desk.sweeps.ask(&tables);
+    tokio::select! {
+        () = asked.desk.sweeps.done(&tables) => {}
+        _ = handle.wait() => {
+            if !asked.desk.sweeps.is_done(&tables) {
+                return Err(Error::transient("the pipeline ended before the sweep was durable: ask again, a second sweep changes nothing"));
+            }
+        }
+    }
+    Ok(json!({ "swept": names }))
 }
 
 fn explain(plan: &Plan, table: &str, key: &str, checkpoint: Option<Checkpointed>) -> Result<Value> {
@@ -184,7 +227,7 @@ fn explain(plan: &Plan, table: &str, key: &str, checkpoint: Option<Checkpointed>
 }
 
 /// Runs work that blocks away from the pipeline's tasks.
-async fn blocking(work: impl FnOnce() -> Result<Value> + Send + 'static) -> Result<Value> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(_) => Err(Error::fatal("the answer was lost: it panicked, or the pipeline is ending")),

@@ -18,6 +18,7 @@ mod progress;
 mod registry;
 mod remote;
 mod report;
+mod sweeps;
 mod world;
 
 use std::process::ExitCode;

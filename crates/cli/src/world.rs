@@ -40,21 +40,21 @@ pub(crate) struct PlanWorld {
     plan: Arc<Plan>,
     options: Arc<millstream_decode::Options>,
     desk: Arc<Desk>,
-    /// Whether the plan's own source is read, or only what the desk replays.
+    /// Whether the plan's own source is read, or only what the desk is asked for.
     intake: bool,
     shelf: Arc<StateShelf>,
     clock: SystemClock,
 }
 
 impl PlanWorld {
-    /// Surroundings of `plan`, which read its source, and dead letters that `desk` is asked to replay.
+    /// Surroundings of `plan`, which read its source and what `desk` is asked for.
     pub(crate) fn new(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
         let options = Arc::new(registry::decoder_options(&plan)?);
         Ok(Self { plan, options, desk, intake: true, shelf: Arc::default(), clock: SystemClock })
     }
 
-    /// The same without the plan's source: only what the desk replays is read.
-    pub(crate) fn replaying(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
+    /// The same without the plan's source: only what the desk is asked for is read.
+    pub(crate) fn of_desk(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
         Ok(Self { intake: false, ..Self::new(plan, desk)? })
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::key::Key;
-use crate::order::{EventId, Order};
+use crate::order::{EventId, Incarnation, Order};
 use crate::row::Row;
-use crate::schema::RowSchema;
+use crate::schema::{RowSchema, TableName};
 
 /// What happened to the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -107,6 +107,28 @@ pub struct Event {
 }
 
 impl Event {
+    /// A sweep: what the table holds of earlier incarnations is gone, as with a truncate at the start of `incarnation`. All sweeps
+    /// of a table in one incarnation are the same event, so that a second one is a duplicate.
+    pub fn sweep(table: TableName, incarnation: Incarnation) -> Self {
+        Self {
+            schema: Arc::new(RowSchema { table: Arc::new(table), columns: Vec::new(), key: Vec::new() }),
+            op: Op::Truncate,
+            key: None,
+            old_key: None,
+            new_key: None,
+            order: Order::start(incarnation),
+            p_known: true,
+            id: EventId::start(incarnation),
+            row: Row::default(),
+            before: None,
+            full_before: false,
+            // It is no doing of the source, which has no time for it.
+            facts: Facts::default(),
+            origin: Origin::default(),
+            record: 0,
+        }
+    }
+
     /// Bytes that it keeps in memory, for flow control.
     pub fn footprint(&self) -> usize {
         size_of::<Self>()

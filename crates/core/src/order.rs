@@ -21,6 +21,11 @@ impl Order {
     /// The order below all orders; no event has it.
     pub const MIN: Order = Order { sections: [0; 4], len: 1 };
 
+    /// The start of an incarnation: above all orders of the incarnations before it, and below all of its own.
+    pub fn start(incarnation: Incarnation) -> Self {
+        Self { sections: [incarnation.0.into(), 0, 0, 0], len: 1 }
+    }
+
     /// PostgreSQL: (incarnation, position of the last commit before the transaction, LSN).
     pub fn postgres(incarnation: Incarnation, p: u64, lsn: u64) -> Self {
         Self { sections: [incarnation.0.into(), p, lsn, 0], len: 3 }
@@ -130,6 +135,11 @@ impl EventId {
         Self(u128::from(incarnation.0) << 113 | position << 1 | u128::from(read))
     }
 
+    /// The identity at the start of an incarnation, where no log has a change.
+    pub fn start(incarnation: Incarnation) -> Self {
+        Self::new(incarnation, 0, false)
+    }
+
     /// PostgreSQL.
     pub fn postgres(incarnation: Incarnation, lsn: u64, read: bool) -> Self {
         Self::new(incarnation, lsn.into(), read)
@@ -162,5 +172,29 @@ mod tests {
         assert!(Order::MIN < a);
         assert!(Order::postgres_read(Incarnation(0), 9, 200) < a);
         assert!(Order::postgres_read(Incarnation(0), 9, 200) > Order::postgres(Incarnation(0), 9, 192));
+    }
+
+    /// As numbers in the gate and in replicas, and as the texts that SQL compares.
+    #[test]
+    fn an_incarnation_starts_above_those_before_and_below_all_of_its_own() {
+        let (before, now) = (Incarnation(6), Incarnation(7));
+        let start = Order::start(now);
+        assert_eq!(start.to_string(), "0000000000000007");
+        assert_eq!(Order::parse_hex(&start.to_string()), Some(start));
+        let highest_before = [
+            Order::postgres(before, u64::MAX, u64::MAX),
+            Order::mysql(before, u64::MAX, u64::MAX, u64::MAX),
+            Order::start(before),
+        ];
+        for older in highest_before {
+            assert!(older < start && older.to_string() < start.to_string(), "{older}");
+        }
+        let lowest_of_its_own =
+            [Order::postgres(now, 0, 0), Order::postgres_read(now, 0, 0), Order::mysql(now, 0, 0, 0)];
+        for newer in lowest_of_its_own {
+            assert!(start < newer && start.to_string() < newer.to_string(), "{newer}");
+        }
+        assert_ne!(EventId::start(before), EventId::start(now));
+        assert_ne!(EventId::start(now), EventId::postgres(now, 0, true));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::dead::Cause;
 use crate::position::{PartitionId, Position};
+use crate::schema::TableName;
 
 /// A byte range in a [`RecordBatch`]'s buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +40,8 @@ pub struct Slot {
     /// The sink that the record comes for again, as it refused its row: this sink takes the row although its event is no
     /// new one, and others leave it. In a batch all records come again or none.
     pub again_for: Option<Box<str>>,
+    /// The table that is to be [swept](crate::event::Event::sweep). The record is no input, and no decoder sees it.
+    pub sweep: Option<Box<TableName>>,
 }
 
 /// Records of one partition, in order, and the position after the last of them.
@@ -133,6 +136,11 @@ impl<'a> Record<'a> {
     /// The partition.
     pub fn partition(&self) -> &'a PartitionId {
         &self.batch.partition
+    }
+
+    /// The table that it [sweeps](Slot::sweep).
+    pub fn sweep(&self) -> Option<&'a TableName> {
+        self.slot.sweep.as_deref()
     }
 
     /// Byte offset in the file, or a number derived from the message id.

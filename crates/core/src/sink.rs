@@ -101,7 +101,7 @@ pub struct WriteReport {
     pub written: u64,
     /// Events that the key's newer state made needless (replicas).
     pub superseded: u64,
-    /// Events that this sink leaves out by its nature: a keyless event in a replica.
+    /// Events that this sink leaves out by its nature: a keyless event in a replica, a sweep where records are published as they came.
     pub filtered: u64,
     /// Events that were not distinct, or that came again for another sink.
     pub duplicates: u64,

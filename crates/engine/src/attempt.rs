@@ -232,7 +232,7 @@ fn wire(
         ended
     });
     for (work, worked) in to_work.into_iter().zip(worked) {
-        stages.spawn(decode::run(world.decoder()?, settings.shards, work, worked));
+        stages.spawn(decode::run(world.decoder()?, settings.incarnation, settings.shards, work, worked));
     }
     let dispatch = Dispatch {
         workers: to_dispatch,

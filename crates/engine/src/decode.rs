@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millstream_core::decoder::{ControlKind, DecodeNotice, Decoded};
 use millstream_core::dedupe::shard_of;
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Decoder, Event, Op, RecordBatch};
+use millstream_core::{Decoder, Event, Incarnation, Op, RecordBatch};
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use crate::flow::{DecodedBatch, Permit, Staged, Work, Worked, gone};
@@ -13,6 +13,7 @@ use crate::latency::Sampler;
 
 pub(crate) async fn run(
     mut decoder: Box<dyn Decoder>,
+    incarnation: Incarnation,
     shards: usize,
     mut work: Receiver<Work>,
     done: Sender<Worked>,
@@ -21,7 +22,7 @@ pub(crate) async fn run(
     while let Some(work) = work.recv().await {
         let worked = match work {
             Work::Batch(batch, permit) => {
-                Worked::Batch(decode(decoder.as_mut(), shards, batch, permit, &mut scratch))
+                Worked::Batch(decode(decoder.as_mut(), incarnation, shards, batch, permit, &mut scratch))
             }
             Work::Rest(partitions) => Worked::Rest(partitions),
             Work::Barrier(barrier) => Worked::Barrier(barrier),
@@ -33,6 +34,7 @@ pub(crate) async fn run(
 
 fn decode(
     decoder: &mut dyn Decoder,
+    incarnation: Incarnation,
     shards: usize,
     batch: RecordBatch,
     permit: Permit,
@@ -48,7 +50,13 @@ fn decode(
         if let millstream_core::Body::Value(value) = record.body() {
             bytes += value.len() as u64;
         }
-        decoder.decode(&record, scratch);
+        match record.sweep() {
+            // No format that a pipeline may be configured for need have truncates.
+            Some(table) => {
+                scratch.push(Decoded::Event(Box::new(Event::sweep(table.clone(), incarnation))));
+            }
+            None => decoder.decode(&record, scratch),
+        }
         let mut outcome = Outcome::Nothing;
         for item in scratch.drain(..) {
             match item {
@@ -130,5 +138,44 @@ fn route(event: Box<Event>, shards: usize, events: &mut [Vec<Box<Event>>]) {
     } else {
         let shard = shard_of(&event, shards);
         events[shard].push(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::record::Slot;
+    use millstream_core::{Order, PartitionId, Position, Record, TableName};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Takes every record for a heartbeat.
+    struct Heartbeats;
+
+    impl Decoder for Heartbeats {
+        fn decode(&mut self, _: &Record<'_>, out: &mut Vec<Decoded>) {
+            let kind = ControlKind::Heartbeat;
+            out.push(Decoded::Control(millstream_core::decoder::Control { kind, ts_ms: None }));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sweep_is_decoded_whatever_the_decoder_knows() {
+        let table = TableName::new("shop", "public", "orders");
+        let sweep = Slot { sweep: Some(Box::new(table.clone())), ..Slot::default() };
+        let batch = RecordBatch {
+            partition: PartitionId::new("p"),
+            buffer: Vec::new(),
+            slots: vec![Slot::default(), sweep],
+            position: Position::default(),
+        };
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let decoded = decode(&mut Heartbeats, Incarnation(7), 3, batch, Arc::new(permit), &mut Vec::new());
+        assert_eq!((decoded.decoded, decoded.control[ControlKind::Heartbeat.index()]), (1, 1));
+        for shard in decoded.events {
+            let [event] = &shard[..] else { panic!("every shard is told") };
+            assert_eq!((event.op, &*event.schema.table), (Op::Truncate, &table));
+            assert_eq!((event.order, event.record), (Order::start(Incarnation(7)), 1));
+        }
     }
 }

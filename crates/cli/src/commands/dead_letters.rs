@@ -140,7 +140,7 @@ fn replay(arguments: &Replay) -> Result<(), Failure> {
     if let Some(before_ms) = topic_before_ms {
         desk.ask_topic(before_ms);
     }
-    let world = PlanWorld::replaying(plan.clone(), desk.clone())?;
+    let world = PlanWorld::of_desk(plan.clone(), desk.clone())?;
     let ended = run::drive(&plan, world, desk, run::Until::default())?;
     let failed = letters_of(&ended.summary.status.counters).saturating_sub(before);
     finish(arguments, &plan, &asked, Some((&ended, failed)));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Failure, plan, run};
 use crate::arguments::Explain;
 use crate::control::{self, Request};
-use crate::explain::{Checkpointed, Explanation, Rule};
+use crate::explain::{Checkpointed, Explanation, Rule, swept};
 use crate::output::{Table, print, print_json};
 
 /// Explains and prints.
@@ -78,7 +78,12 @@ fn text(e: &Explanation) -> String {
         None => out.push_str("state: this key was never seen, or no state is kept\n"),
     }
     if let Some(truncated) = &e.truncated {
-        let _ = writeln!(out, "  the table was truncated at {truncated}");
+        let _ = match swept(truncated) {
+            Some(incarnation) => {
+                writeln!(out, "  the table was swept of what was before incarnation {incarnation}")
+            }
+            None => writeln!(out, "  the table was truncated at {truncated}"),
+        };
     }
     if let Some(counts) = &e.table_counts {
         let _ = writeln!(

@@ -8,6 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod operate;
 pub(crate) mod query;
 pub(crate) mod run;
+pub(crate) mod sweep;
 pub(crate) mod views;
 
 use std::path::Path;
@@ -75,6 +76,7 @@ pub(crate) fn execute(command: Command) -> Result<(), Failure> {
             Ok(())
         }
         Command::DeadLetters(dead_letters) => dead_letters::command(&dead_letters),
+        Command::Sweep(sweep) => sweep::command(&sweep),
         Command::Savepoint(savepoint) => operate::savepoint(&savepoint),
         Command::Status(on) => operate::status(&on),
         Command::Drain(on) => operate::order(&on, operate::Order::Drain),

@@ -220,14 +220,14 @@ pub(crate) fn drive(
     });
     // Nothing that still blocks in a control request may hold the process back.
     runtime.shutdown_timeout(Duration::from_secs(5));
-    if desk.outstanding() > 0 {
+    if !desk.is_clear() {
         // The engine need not tell a source of its last checkpoint, so the store is asked.
-        note_replays(plan, &desk)?;
+        note_last(plan, &desk)?;
     }
     ended
 }
 
-fn note_replays(plan: &Plan, desk: &Desk) -> Result<(), Failure> {
+fn note_last(plan: &Plan, desk: &Desk) -> Result<(), Failure> {
     let mut store = LocalStore::open(&plan.checkpoint.directory, millstream_state::Options::default())?;
     if let Some(last) = runtime(plan)?.block_on(store.latest())? {
         desk.note(&last.positions)?;

@@ -69,7 +69,7 @@ pub(crate) struct Config {
     /// Parallel decoders. The number of cores by default.
     pub(crate) threads: Option<usize>,
     /// Raise by one when the source's positions start anew (a failover, a restored backup): everything that comes then
-    /// is newer than everything before. 0 to 32767.
+    /// is newer than everything before. `millstream sweep` deletes what a new snapshot did not write again. 0 to 32767.
     #[serde(default)]
     pub(crate) incarnation: u16,
 }

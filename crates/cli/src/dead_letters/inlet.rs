@@ -1,4 +1,4 @@
-//! The pipeline's source with a second opening, through which dead letters come back.
+//! The pipeline's source with a second opening, through which dead letters come back and [sweeps](crate::sweeps) come in.
 //!
 //! Which letters were replayed is a position like any other: a set of numbers in the checkpoint, one partition a stage.
 //! So each is replayed exactly once however often the pipeline crashes; the ledger beside the letters is written after
@@ -19,13 +19,16 @@ use super::letter::{Letter, LetterId};
 use super::ranges::Ranges;
 use super::reader::{Lines, replayed, write_ledger};
 use super::topic::{self, TopicLetters};
+use crate::sweeps;
 
 /// Partitions of dead letters begin with this; no file's identity does.
 const PREFIX: &str = "dead-letters/";
 
-/// Where replays are asked for, and by whom they are fetched.
+/// Where replays and sweeps are asked for, and where the [`Inlet`] fetches them.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    /// The tables that are to be swept.
+    pub(crate) sweeps: sweeps::Sheet,
     directory: PathBuf,
     asked: Mutex<BTreeSet<LetterId>>,
     /// Letters of the topic are asked for, if they were published before this time, ms since 1970.
@@ -38,6 +41,7 @@ impl Desk {
     /// The desk of the letters in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
         Self {
+            sweeps: sweeps::Sheet::default(),
             directory: directory.to_owned(),
             asked: Mutex::default(),
             topic_asked: Mutex::default(),
@@ -73,8 +77,14 @@ impl Desk {
         self.asked().len()
     }
 
-    /// Takes note of the positions of a durable checkpoint: what was replayed is taken off the desk, and readers are told.
+    /// Whether everything that was asked for is durably done.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.outstanding() == 0 && self.sweeps.is_clear()
+    }
+
+    /// Takes note of the positions of a durable checkpoint: what was done is taken off the desk, and readers are told.
     pub(crate) fn note(&self, positions: &[(PartitionId, Position)]) -> Result<()> {
+        self.sweeps.settle(positions)?;
         self.settle(&split(positions)?.1)
     }
 
@@ -99,7 +109,7 @@ impl Desk {
 /// Makes a source of the topic's letters.
 pub(crate) type TopicSource = Box<dyn Fn(i64) -> Result<Box<dyn Source>> + Send>;
 
-/// A source, or none, and the letters that the desk was asked for.
+/// A source, or none, and what the desk was asked for.
 pub(crate) struct Inlet {
     inner: Option<Box<dyn Source>>,
     desk: std::sync::Arc<Desk>,
@@ -115,7 +125,7 @@ pub(crate) struct Inlet {
     notices: Vec<Notice>,
     /// Replayed as of the last checkpoint.
     durable: BTreeMap<Stage, Ranges>,
-    /// Partitions of letters that were given; they rest when there are no more.
+    /// Partitions of letters and sweeps that were given; they rest when there are no more.
     giving: BTreeSet<PartitionId>,
     resting: Vec<PartitionId>,
 }
@@ -307,7 +317,7 @@ fn stage_of(partition: &PartitionId) -> Option<Stage> {
 /// The inner source's positions, and what was replayed.
 type Split = (Vec<(PartitionId, Position)>, BTreeMap<Stage, Ranges>);
 
-/// Splits positions into the inner source's and those of dead letters.
+/// Splits positions into the inner source's and those of dead letters. That of sweeps is their own.
 fn split(positions: &[(PartitionId, Position)]) -> Result<Split> {
     let mut others = Vec::with_capacity(positions.len());
     let mut replayed = BTreeMap::new();
@@ -319,7 +329,7 @@ fn split(positions: &[(PartitionId, Position)]) -> Result<Split> {
                 })?;
                 replayed.insert(stage, ranges);
             }
-            None if &*partition.0 == topic::PARTITION => {}
+            None if [topic::PARTITION, sweeps::PARTITION].contains(&&*partition.0) => {}
             None => others.push((partition.clone(), position.clone())),
         }
     }
@@ -330,6 +340,7 @@ impl Source for Inlet {
     fn open<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
+            self.desk.sweeps.reopen(positions)?;
             self.desk.settle(&replayed)?;
             self.durable.clone_from(&replayed);
             self.replayed = replayed;
@@ -342,7 +353,11 @@ impl Source for Inlet {
 
     fn next(&mut self, budget: Budget) -> Fut<'_, Result<Next>> {
         Box::pin(async move {
-            if let Some(batch) = self.replay(budget)? {
+            let asked = match self.desk.sweeps.next(budget) {
+                Some(sweeps) => Some(sweeps),
+                None => self.replay(budget)?,
+            };
+            if let Some(batch) = asked {
                 self.giving.insert(batch.partition.clone());
                 return Ok(Next::Batch(batch));
             }
@@ -355,6 +370,7 @@ impl Source for Inlet {
     fn release<'a>(&'a mut self, positions: &'a [(PartitionId, Position)]) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let (others, replayed) = split(positions)?;
+            self.desk.sweeps.settle(positions)?;
             self.durable.extend(replayed);
             self.desk.settle(&self.durable)?;
             let of_topic = positions.iter().find(|(partition, _)| &*partition.0 == topic::PARTITION);

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use crate::dead_letters;
 use crate::plan::Plan;
 
-pub(crate) use rule::Rule;
+pub(crate) use rule::{Rule, swept};
 use warehouse::Warehouse;
 
 /// Everything that is known of one key.
@@ -30,7 +30,7 @@ pub(crate) struct Explanation {
     pub(crate) key: Map<String, Value>,
     /// What keyed state holds; absent where the key was never seen.
     pub(crate) state: Option<Value>,
-    /// Order of the table's newest truncate.
+    /// Order of the table's newest truncate, or sweep.
     pub(crate) truncated: Option<String>,
     pub(crate) histories: Vec<History>,
     pub(crate) replicas: Vec<Replica>,

@@ -10,5 +10,6 @@ mod messages;
 mod operation;
 mod pubsub;
 mod service;
+mod sweep;
 mod topics;
 mod workplace;

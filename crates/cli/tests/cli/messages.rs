@@ -25,6 +25,7 @@ fn help_names_every_command() {
         vec!["dead-letters", "list"],
         vec!["dead-letters", "show"],
         vec!["dead-letters", "replay"],
+        vec!["sweep"],
         vec!["savepoint"],
         vec!["status"],
         vec!["drain"],

@@ -28,7 +28,8 @@ const CONNECTIONS: usize = 2;
 /// What a message holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// The record's value as it came; its key as ordering key, its headers as attributes.
+    /// The record's value as it came; its key as ordering key, its headers as attributes. A sweep is no record that came, and is
+    /// left out.
     #[default]
     Record,
     /// The event as a JSON object; its table, operation and order as attributes too.
@@ -68,6 +69,12 @@ impl PubsubSink {
         Ok(Self { config, client, publisher })
     }
 
+    /// Whether there is nothing to publish for an event.
+    fn leaves_out(&self, judged: &Judged, records: &RecordBatch) -> bool {
+        let record = records.record(judged.event.record as usize);
+        self.config.format == Format::Record && record.is_some_and(|record| record.sweep().is_some())
+    }
+
     fn message(&self, judged: &Judged, records: &RecordBatch) -> Result<pb::PubsubMessage, Cause> {
         let mut message = match self.config.format {
             Format::Record => of_record(records, judged.event.record)?,
@@ -84,6 +91,9 @@ impl PubsubSink {
         let mut report = WriteReport::default();
         for (index, output) in batch.outputs.iter().enumerate() {
             match output {
+                Output::Event(judged) if judged.distinct && self.leaves_out(judged, &batch.records) => {
+                    report.filtered += 1;
+                }
                 Output::Event(judged) if judged.distinct => match self.message(judged, &batch.records) {
                     Ok(message) => {
                         self.publisher.add(message).await?;

@@ -121,6 +121,38 @@ async fn events_are_published_as_json() {
     assert_eq!(names, [&b"op"[..], b"order", b"table"]);
 }
 
+/// There is no record behind a sweep that could be published as it came: it became a dead letter, as an empty message.
+#[tokio::test]
+async fn a_sweep_is_published_as_an_event_only() {
+    for (format, expected) in [(Format::Record, (0, 1)), (Format::Event, (1, 0))] {
+        let world = World::new(|_| {}).await;
+        let config = SinkConfig {
+            connection: world.connection(),
+            topic: topic(TOPIC),
+            format,
+            ordering_keys: true,
+            create: true,
+        };
+        let mut sink = PubsubSink::new(config).unwrap();
+        sink.recover(None).await.unwrap();
+        let table = TableName::new("db", "public", "orders");
+        let event = Box::new(Event::sweep(table.clone(), Incarnation(1)));
+        let judged = Judged { event, distinct: true, newest: true, late: false, filled: None };
+        let records = RecordBatch {
+            partition: PartitionId::new("p"),
+            buffer: Vec::new(),
+            slots: vec![Slot { sweep: Some(Box::new(table)), ..Slot::default() }],
+            position: Position::default(),
+        };
+        let batch = OutputBatch { outputs: vec![Output::Event(judged)], records: Arc::new(records) };
+        let report = sink.write(&batch).await.unwrap();
+        assert_eq!(report.rejected, []);
+        assert_eq!((report.written, report.filtered), expected);
+        sink.prepare().await.unwrap();
+        assert_eq!(world.server.counts().published, expected.0);
+    }
+}
+
 #[tokio::test]
 async fn a_topic_that_does_not_exist_is_named() {
     let world = World::new(|_| {}).await;

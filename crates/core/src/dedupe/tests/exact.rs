@@ -87,6 +87,36 @@ proptest! {
         world.check_counters();
     }
 
+    /// Wherever a sweep comes among the events of two incarnations, and however often.
+    #[test]
+    fn a_sweep_leaves_what_its_incarnation_wrote(
+        changes in changes(),
+        raised in 0..400usize,
+        seed in prop::collection::vec(any::<u32>(), 8..40),
+        window in 1..300usize,
+        steps in steps(),
+        shards in 1..5usize,
+    ) {
+        let mut events = events_of(&changes);
+        let raised = raised.min(events.len());
+        for event in &mut events[raised..] {
+            event.order = event.order.with_section(0, 1);
+            event.id = EventId::postgres(Incarnation(1), event.facts.ts_us.unwrap() as u64, false);
+        }
+        let sweep = Event::sweep(TableName::clone(&events[0].schema.table), Incarnation(1));
+        events.insert(raised, sweep.clone());
+        let mut delivered = shuffled(&events, window, &seed);
+        delivered.push(sweep);
+        let mut world = World::new(GateConfig::default(), delivered, shards);
+        world.run(&steps);
+        prop_assert_eq!(world.ledger.history.len(), events.len());
+        prop_assert!(world.ledger.history.values().all(|orders| orders.len() == 1), "one row of all sweeps");
+        prop_assert_eq!(&world.ledger.replica, &model(&events));
+        let is_of_it = |(order, _): &(Order, Vec<String>)| order.sections()[0] == 1;
+        prop_assert!(world.ledger.replica.values().all(is_of_it));
+        world.check_counters();
+    }
+
     #[test]
     fn forgotten_ids_are_kept_and_counted(
         changes in changes(),
