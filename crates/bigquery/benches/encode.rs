@@ -1,11 +1,10 @@
-//! What encoding costs on one core, in nanoseconds a row of 20 columns.
+//! What encoding costs on one core, in nanoseconds of CPU a row of 20 columns.
 //!
 //! `cargo bench -p millstream-bigquery` encodes rows in batches and prints the best and the median of some runs.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use millstream_bigquery::{RowEncoder, RowWriter, Unfit};
 
@@ -22,7 +21,7 @@ fn main() {
     for _ in 0..RUNS {
         let mut writer = RowWriter::new();
         bytes = 0;
-        let start = Instant::now();
+        let start = cpu_ns();
         for i in 0..ROWS {
             let mut row = writer.begin();
             match put(&mut row, black_box(i)) {
@@ -33,11 +32,11 @@ fn main() {
                 bytes += black_box(writer.take()).byte_len();
             }
         }
-        costs.push(start.elapsed().as_nanos() as f64 / ROWS as f64);
+        costs.push((cpu_ns() - start) as f64 / ROWS as f64);
     }
     costs.sort_by(f64::total_cmp);
     println!("{} bytes a row of 20 columns", bytes / ROWS as usize);
-    println!("{:.0} ns a row (best), {:.0} ns (median)", costs[0], costs[RUNS / 2]);
+    println!("{:.0} ns of CPU a row (best), {:.0} ns (median)", costs[0], costs[RUNS / 2]);
 }
 
 /// An order with the columns that a sink adds.
@@ -64,4 +63,9 @@ fn put(row: &mut RowEncoder<'_>, i: i64) -> Result<(), Unfit> {
     row.put_int(19, 24_023_128 + i);
     row.put_text(20, "0000000000000000/00000000016E8F58/00000000016E9000");
     Ok(())
+}
+
+fn cpu_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells a process' CPU time");
+    stat.split_whitespace().next().and_then(|n| n.parse().ok()).expect("the first number is CPU time in ns")
 }

@@ -8,6 +8,10 @@ const NUMERIC_BOUND: u128 = 10u128.pow(38);
 const NUMERIC_SCALE: u16 = 9;
 const BIGNUMERIC_SCALE: u16 = 38;
 
+/// What takes a number of each scale to scale 9.
+const FACTORS: [i64; 10] =
+    [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
+
 /// The bytes of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NumberBytes {
@@ -30,16 +34,23 @@ impl NumberBytes {
         Self { bytes, len: len as u8 }
     }
 
+    #[inline]
     fn of_i128(v: i128) -> Self {
-        let mut bytes = [if v < 0 { 0xff } else { 0 }; 32];
+        let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(&v.to_le_bytes());
-        Self::shortest(bytes)
+        // The bits that tell it from its sign, and one for the sign.
+        let bits = 128 - (v ^ (v >> 127)).leading_zeros();
+        Self { bytes, len: (bits / 8 + 1) as u8 }
     }
 }
 
 /// `unscaled × 10^-scale` as a NUMERIC, exactly.
 #[inline]
 pub(crate) fn numeric(unscaled: i128, scale: u16) -> Result<NumberBytes, Unfit> {
+    if let (Ok(small), Some(&factor)) = (i64::try_from(unscaled), FACTORS.get(usize::from(scale))) {
+        // Below 10^28.
+        return Ok(NumberBytes::of_i128(i128::from(small) * i128::from(factor)));
+    }
     let value = if scale <= NUMERIC_SCALE {
         let factor = 10i128.pow(u32::from(NUMERIC_SCALE - scale));
         unscaled.checked_mul(factor).ok_or(Unfit::NumericWhole)?

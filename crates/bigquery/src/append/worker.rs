@@ -247,9 +247,8 @@ impl Worker {
             return;
         }
         let writer_schema = (!same).then(|| ProtoSchema { descriptor: part.descriptor.bytes().clone() });
-        let names_stream = is_first || self.stream.is_none();
         let request = AppendRequest {
-            write_stream: if names_stream { part.stream.to_string() } else { String::new() },
+            write_stream: part.stream.to_string(),
             offset,
             data: Some(ProtoData { writer_schema, rows: part.rows.bytes().clone() }),
             trace_id: if is_first { self.options.trace_id.clone() } else { String::new() },
