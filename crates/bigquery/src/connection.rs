@@ -126,6 +126,28 @@ fn read(file: Option<&Path>) -> Result<Credentials> {
 mod tests {
     use super::*;
 
+    /// Nobody else may have chosen a provider of cryptography: then a client must not panic at its first use of TLS.
+    #[tokio::test]
+    async fn clients_for_tls_can_be_made() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let user = r#"{"type":"authorized_user","client_id":"a","client_secret":"b","refresh_token":"c"}"#;
+        std::io::Write::write_all(&mut file, user.as_bytes()).unwrap();
+        let credentials = Some(file.path().to_owned());
+        let connection = Connection { credentials, ..Connection::default() };
+        assert_eq!(crate::Rest::new(&connection).unwrap().endpoint(), "https://bigquery.googleapis.com");
+        let storage = crate::Storage::new(&connection, 2).unwrap();
+        assert_eq!(storage.endpoint(), "https://bigquerystorage.googleapis.com");
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_used_are_not_shown() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, br#"{"type":"secret"}"#).unwrap();
+        let error = read(Some(file.path())).unwrap_err().to_string();
+        assert!(error.contains("of no known type") && !error.contains("secret\""), "{error}");
+        assert!(read(Some(Path::new("/nowhere/key.json"))).is_err());
+    }
+
     #[test]
     fn endpoints_are_urls_without_a_path() {
         for (given, url) in [

@@ -38,7 +38,7 @@ pub enum WriteErrorKind {
 }
 
 /// An answer of the Storage Write API that is an error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct WriteError {
     kind: WriteErrorKind,
     message: String,
@@ -60,6 +60,11 @@ impl WriteError {
     /// Whether the same may succeed later.
     pub fn is_transient(&self) -> bool {
         self.kind == WriteErrorKind::Transient
+    }
+
+    /// What the service says. Unlike the error's text it may quote values of rows: for dead letters, not for logs.
+    pub fn words(&self) -> &str {
+        &self.words
     }
 
     /// `expected offset N`: where the stream ends, if the service told.
@@ -102,6 +107,13 @@ impl WriteError {
             text.push_str(&format!(" (BigQuery says: {words})"));
         }
         Self { kind, message: text, words: message.to_owned() }
+    }
+}
+
+/// Without the service's words, like the text.
+impl fmt::Debug for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteError").field("kind", &self.kind).field("message", &self.message).finish()
     }
 }
 
@@ -252,5 +264,6 @@ mod tests {
     fn bad_rows_are_not_quoted() {
         let error = WriteError::of_answer("append to", "s", 3, "bad value: secret", &[]);
         assert_eq!(error.to_string(), "cannot append to s: INVALID_ARGUMENT");
+        assert!(!format!("{error:?}").contains("secret") && error.words().contains("secret"));
     }
 }

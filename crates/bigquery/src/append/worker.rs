@@ -435,7 +435,10 @@ impl Worker {
             return;
         };
         let error = WriteError::of_status("append to", &stream, status);
-        if error.is_transient() || was_stale {
+        // The end of an idle connection can have the code of rows that are there already. Only an answer that tells the stream's end
+        // is taken for that; else the rows are sent again, and their own answer decides.
+        let is_vague = error.kind() == WriteErrorKind::AlreadyExists && error.expected_offset().is_none();
+        if error.is_transient() || was_stale || is_vague {
             self.wait(error);
             return;
         }

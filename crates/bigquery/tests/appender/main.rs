@@ -107,6 +107,18 @@ async fn rows_of_another_are_no_success() {
     assert_eq!((error.kind(), error.expected_offset()), (WriteErrorKind::AlreadyExists, Some(5)));
 }
 
+/// The service ends idle connections by an error whose code can be that of rows that are there already. Taken for that, the rows that
+/// were on their way would have been lost.
+#[tokio::test]
+async fn the_end_of_a_connection_is_no_success() {
+    let server = Server::default();
+    server.state().faults = [Fault::Refused(Code::AlreadyExists), Fault::Refused(Code::AlreadyExists)].into();
+    let appender = to_stream(&server, options()).await;
+    let acked = appender.append(batch(STREAM, &[Some(1)])).await.unwrap().await.unwrap();
+    assert_eq!(acked.last_offset, Some(0));
+    assert_eq!(server.state().streams[STREAM], good([1]));
+}
+
 #[tokio::test]
 async fn rows_that_the_server_has_lost_are_missed() {
     let server = Server::default();
