@@ -32,14 +32,9 @@ impl Engine {
             }
             None => Connection::open_in_memory()?,
         };
-        let aliases =
-            ["BIGNUMERIC", "GEOGRAPHY", "BQ_INTERVAL", "RANGE_DATE", "RANGE_DATETIME", "RANGE_TIMESTAMP"];
         let mut setup = "SET TimeZone = 'UTC'; SET preserve_insertion_order = true;".to_owned();
         for schema in [OWN, KEYS] {
             setup += &format!("CREATE SCHEMA IF NOT EXISTS {schema};");
-        }
-        for alias in aliases {
-            setup += &format!("CREATE TYPE IF NOT EXISTS {alias} AS VARCHAR;");
         }
         connection.execute_batch(&setup)?;
         Ok(Self { connection: Mutex::new(connection), durable: directory.is_some() })

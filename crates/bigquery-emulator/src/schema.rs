@@ -125,24 +125,22 @@ impl Type {
         }
     }
 
-    /// Its name in DuckDB. Types that DuckDB lacks are aliases of text.
+    /// Its name in DuckDB. Types that DuckDB lacks are text.
     pub(crate) fn duckdb(&self) -> String {
         match self {
             Self::Bool => "BOOLEAN".to_owned(),
             Self::Int64 => "BIGINT".to_owned(),
             Self::Float64 => "DOUBLE".to_owned(),
-            Self::String => "VARCHAR".to_owned(),
+            Self::String | Self::Bignumeric | Self::Geography | Self::Interval | Self::Range(_) => {
+                "VARCHAR".to_owned()
+            }
             Self::Bytes => "BLOB".to_owned(),
             Self::Date => "DATE".to_owned(),
             Self::Datetime => "TIMESTAMP".to_owned(),
             Self::Time => "TIME".to_owned(),
             Self::Timestamp => "TIMESTAMPTZ".to_owned(),
             Self::Numeric => "DECIMAL(38,9)".to_owned(),
-            Self::Bignumeric => "BIGNUMERIC".to_owned(),
             Self::Json => "JSON".to_owned(),
-            Self::Geography => "GEOGRAPHY".to_owned(),
-            Self::Interval => "BQ_INTERVAL".to_owned(),
-            Self::Range(bound) => format!("RANGE_{}", bound.rest_name()),
             Self::Record(columns) => {
                 let fields: Vec<_> =
                     columns.iter().map(|c| format!("{} {}", quoted(&c.name), c.duckdb())).collect();

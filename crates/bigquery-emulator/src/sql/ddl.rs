@@ -237,9 +237,9 @@ impl Statement<'_> {
         }
         let rows = if self.word("AS") {
             let mut query = self.parser.parse_query().map_err(syntax)?;
-            let sql = self.session.translate(&mut query)?;
+            let (sql, described) = self.session.translate(&mut query)?;
             if columns.is_empty() {
-                columns = self.session.describe(&sql)?;
+                columns = described;
             }
             Some(sql)
         } else {

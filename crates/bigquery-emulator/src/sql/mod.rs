@@ -132,12 +132,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Rewrites a query; its tables hold then what a reader may see.
-    pub(crate) fn translate(&self, query: &mut Query) -> Result<String, Failure> {
+    /// Rewrites a query, and says what columns it has; its tables hold then what a reader may see.
+    pub(crate) fn translate(&self, query: &mut Query) -> Result<(String, Vec<Column>), Failure> {
         let mut translator = translate::Translator::new(self);
         translator.rewrite(query)?;
         self.land(&translator.tables)?;
-        Ok(query.to_string())
+        let sql = query.to_string();
+        let columns = self.describe(&sql, &translator.tables)?;
+        Ok((sql, columns))
     }
 
     /// Puts into the database what a reader of these tables may see.
@@ -146,14 +148,14 @@ impl<'a> Session<'a> {
     }
 
     fn select(&self, mut query: Query) -> Result<Outcome, Failure> {
-        let sql = self.translate(&mut query)?;
-        let columns = self.describe(&sql)?;
+        let (sql, columns) = self.translate(&mut query)?;
         let batches = engine::query(self.connection, &sql)?;
         Ok(Outcome { kind: "SELECT", columns, batches, ..Outcome::default() })
     }
 
-    /// The columns of a query of DuckDB's SQL.
-    pub(crate) fn describe(&self, sql: &str) -> Result<Vec<Column>, Failure> {
+    /// The columns of a query of DuckDB's SQL. Types that DuckDB keeps as text are known by the names of the tables' columns.
+    fn describe(&self, sql: &str, tables: &[Shared]) -> Result<Vec<Column>, Failure> {
+        let known: Vec<_> = tables.iter().flat_map(|table| table.lock().schema.to_vec()).collect();
         let mut statement = self.connection.prepare(&format!("DESCRIBE {sql}"))?;
         let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
         let mut columns = Vec::new();
@@ -168,7 +170,9 @@ impl<'a> Session<'a> {
             } else {
                 name
             };
-            columns.push(types::described(&name, &ty));
+            let mut column = types::described(&name, &ty);
+            types::refine(&mut column, &known);
+            columns.push(column);
         }
         Ok(columns)
     }
@@ -178,7 +182,7 @@ impl<'a> Session<'a> {
         let mut query = parse_query(sql)?;
         let mut translator = translate::Translator::new(self);
         translator.rewrite(&mut *query)?;
-        self.describe(&query.to_string())
+        self.describe(&query.to_string(), &translator.tables)
     }
 }
 

@@ -414,9 +414,7 @@ fn bytes(value: &Value) -> Result<Option<String>, Failure> {
 fn typed_literal(ty: &DataType, value: &ValueWithSpan) -> Result<Expr, Failure> {
     let text = value.value.clone().into_string().unwrap_or_default();
     Ok(raw(match types::parsed(ty)?.ty {
-        Type::Bignumeric => {
-            format!("CAST({} AS BIGNUMERIC)", literal(&canonical(&text).map_err(Failure::query)?))
-        }
+        Type::Bignumeric => literal(&canonical(&text).map_err(Failure::query)?),
         ty => format!("CAST({} AS {})", literal(&text), ty.duckdb()),
     }))
 }
@@ -426,7 +424,7 @@ fn cast(kind: &CastKind, text: &str, ty: &DataType) -> Result<String, Failure> {
     let cast = if matches!(kind, CastKind::SafeCast | CastKind::TryCast) { "TRY_CAST" } else { "CAST" };
     Ok(match (&column.ty, column.mode) {
         (Type::Bytes, Mode::Nullable) => format!("encode({cast}({text} AS VARCHAR))"),
-        (Type::Bignumeric, Mode::Nullable) => format!("CAST({cast}({text} AS VARCHAR) AS BIGNUMERIC)"),
+        (Type::Bignumeric, Mode::Nullable) => format!("{cast}({text} AS VARCHAR)"),
         _ => format!("{cast}({text} AS {})", column.duckdb()),
     })
 }

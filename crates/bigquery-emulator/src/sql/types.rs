@@ -56,12 +56,7 @@ pub(crate) fn described(name: &str, text: &str) -> Column {
             "TIMESTAMP" | "TIMESTAMP_S" | "TIMESTAMP_MS" | "TIMESTAMP_NS" => Type::Datetime,
             "TIMESTAMP WITH TIME ZONE" => Type::Timestamp,
             "JSON" => Type::Json,
-            "BIGNUMERIC" => Type::Bignumeric,
-            "GEOGRAPHY" => Type::Geography,
-            "BQ_INTERVAL" | "INTERVAL" => Type::Interval,
-            "RANGE_DATE" => Type::Range(Box::new(Type::Date)),
-            "RANGE_DATETIME" => Type::Range(Box::new(Type::Datetime)),
-            "RANGE_TIMESTAMP" => Type::Range(Box::new(Type::Timestamp)),
+            "INTERVAL" => Type::Interval,
             "TINYINT" | "SMALLINT" | "INTEGER" | "BIGINT" | "HUGEINT" | "UTINYINT" | "USMALLINT"
             | "UINTEGER" | "UBIGINT" | "UHUGEINT" => Type::Int64,
             // NULL without a type is an INT64 in BigQuery.
@@ -70,6 +65,20 @@ pub(crate) fn described(name: &str, text: &str) -> Column {
         }
     };
     Column::new(name, ty, Mode::Nullable)
+}
+
+/// Gives a text the type of a column of this name that is kept as text, and so on within records.
+pub(crate) fn refine(column: &mut Column, known: &[Column]) {
+    let same = known.iter().filter(|k| k.name.eq_ignore_ascii_case(&column.name));
+    for candidate in same {
+        match (&mut column.ty, &candidate.ty) {
+            (ty @ Type::String, Type::Bignumeric | Type::Geography | Type::Interval | Type::Range(_)) => {
+                *ty = candidate.ty.clone()
+            }
+            (Type::Record(fields), Type::Record(of)) => fields.iter_mut().for_each(|field| refine(field, of)),
+            _ => {}
+        }
+    }
 }
 
 /// The fields of a struct: `a BIGINT, "b c" STRUCT(x DATE)[]`.
@@ -124,7 +133,9 @@ mod tests {
             r#"STRUCT<a INT64, b "c, ( ARRAY<STRUCT<x DATE, y ARRAY<NUMERIC>>>, t TIMESTAMP>"#
         );
         assert_eq!(described("c", "VARCHAR[]").mode, Mode::Repeated);
-        assert_eq!(described("c", "BIGNUMERIC").ty, Type::Bignumeric);
+        let mut column = described("C", "VARCHAR");
+        refine(&mut column, &[Column::new("c", Type::Bignumeric, Mode::Nullable)]);
+        assert_eq!(column.ty, Type::Bignumeric);
         for wrong in ["STRUCT(", "STRUCT(\")", "STRUCT()", "[]", ""] {
             let _ = described("c", wrong);
         }
