@@ -3,7 +3,6 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tonic::Status;
 
 /// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,19 +95,6 @@ impl Failure {
             "errors": [{"message": self.message, "domain": "global", "reason": reason}],
             "status": status,
         }})
-    }
-
-    /// The status of a gRPC call.
-    pub(crate) fn status(&self) -> Status {
-        match self.reason {
-            Reason::NotFound => Status::not_found(&self.message),
-            Reason::Duplicate => Status::already_exists(&self.message),
-            Reason::AccessDenied => Status::permission_denied(&self.message),
-            Reason::RateLimitExceeded => Status::resource_exhausted(&self.message),
-            Reason::BackendError => Status::unavailable(&self.message),
-            Reason::InternalError => Status::internal(&self.message),
-            _ => Status::invalid_argument(&self.message),
-        }
     }
 }
 

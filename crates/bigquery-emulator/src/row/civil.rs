@@ -1,6 +1,6 @@
 //! Dates and times: as text, and packed into integers as the Storage Write API has them.
 
-use jiff::civil::{Date, Time};
+use jiff::civil::Date;
 
 /// Days since 1970 of 0001-01-01 and 9999-12-31.
 pub(crate) const DAYS: std::ops::RangeInclusive<i64> = -719_162..=2_932_896;
@@ -10,12 +10,6 @@ pub(crate) const MICROS: std::ops::RangeInclusive<i64> = -62_135_596_800_000_000
 /// Days since 1970.
 fn days(date: Date) -> i64 {
     (date - jiff::civil::date(1970, 1, 1)).get_days().into()
-}
-
-/// Microseconds since midnight.
-fn micros(time: Time) -> i64 {
-    let seconds = i64::from(time.hour()) * 3600 + i64::from(time.minute()) * 60 + i64::from(time.second());
-    seconds * 1_000_000 + i64::from(time.subsec_nanosecond()) / 1000
 }
 
 /// `YYYY-MM-DD` as days since 1970.
@@ -151,7 +145,6 @@ mod tests {
         assert_eq!(datetime_text(micros_since).unwrap(), "2024-02-29T23:59:58.123456");
         assert_eq!(timestamp("2024-03-01T01:59:58.123456+02:00").unwrap(), micros_since);
         assert_eq!(timestamp("2024-02-29 23:59:58.123456 UTC").unwrap(), micros_since);
-        assert_eq!(micros(at.time()), micros_since.rem_euclid(86_400_000_000));
         assert_eq!((date("0001-01-01").unwrap(), date("9999-12-31").unwrap()), (*DAYS.start(), *DAYS.end()));
         assert_eq!(time("1:2:3.5").unwrap(), 3_723_500_000);
     }

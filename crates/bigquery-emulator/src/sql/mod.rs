@@ -19,6 +19,8 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use translate::Translator;
+
 use crate::engine;
 use crate::failure::Failure;
 use crate::schema::Column;
@@ -134,11 +136,11 @@ impl<'a> Session<'a> {
 
     /// Rewrites a query, and says what columns it has; its tables hold then what a reader may see.
     pub(crate) fn translate(&self, query: &mut Query) -> Result<(String, Vec<Column>), Failure> {
-        let mut translator = translate::Translator::new(self);
+        let mut translator = Translator::new(self);
         translator.rewrite(query)?;
         self.land(&translator.tables)?;
         let sql = query.to_string();
-        let columns = self.describe(&sql, &translator.tables)?;
+        let columns = self.describe(&sql, &translator)?;
         Ok((sql, columns))
     }
 
@@ -154,8 +156,9 @@ impl<'a> Session<'a> {
     }
 
     /// The columns of a query of DuckDB's SQL. Types that DuckDB keeps as text are known by the names of the tables' columns.
-    fn describe(&self, sql: &str, tables: &[Shared]) -> Result<Vec<Column>, Failure> {
-        let known: Vec<_> = tables.iter().flat_map(|table| table.lock().schema.to_vec()).collect();
+    fn describe(&self, sql: &str, translator: &Translator<'_>) -> Result<Vec<Column>, Failure> {
+        let mut known = translator.casts.clone();
+        known.extend(translator.tables.iter().flat_map(|table| table.lock().schema.to_vec()));
         let mut statement = self.connection.prepare(&format!("DESCRIBE {sql}"))?;
         let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
         let mut columns = Vec::new();
@@ -180,9 +183,9 @@ impl<'a> Session<'a> {
     /// The columns of a view.
     pub(crate) fn view_columns(&self, sql: &str) -> Result<Vec<Column>, Failure> {
         let mut query = parse_query(sql)?;
-        let mut translator = translate::Translator::new(self);
+        let mut translator = Translator::new(self);
         translator.rewrite(&mut *query)?;
-        self.describe(&query.to_string(), &translator.tables)
+        self.describe(&query.to_string(), &translator)
     }
 }
 
@@ -216,7 +219,37 @@ fn statements(sql: &str) -> Result<Vec<Vec<TokenWithSpan>>, Failure> {
     let parts = tokens.split(|token| token.token == Token::SemiColon);
     let full =
         parts.filter(|part| part.iter().any(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)));
-    Ok(full.map(<[TokenWithSpan]>::to_vec).collect())
+    Ok(full.map(without_array_types).collect())
+}
+
+/// `ARRAY<INT64>[1, 2]` without its type, which the parser does not know before brackets.
+fn without_array_types(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let mut kept = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while at < tokens.len() {
+        let is_array = matches!(&tokens[at].token, Token::Word(w) if w.keyword == Keyword::ARRAY);
+        if is_array && tokens.get(at + 1).is_some_and(|t| t.token == Token::Lt) {
+            let mut depth = 0;
+            let closing = tokens[at + 1..].iter().position(|t| {
+                depth += match t.token {
+                    Token::Lt => 1,
+                    Token::Gt => -1,
+                    Token::ShiftRight => -2,
+                    _ => 0,
+                };
+                depth <= 0
+            });
+            if let Some(closing) = closing
+                && tokens.get(at + closing + 2).is_some_and(|t| t.token == Token::LBracket)
+            {
+                at += closing + 2;
+                continue;
+            }
+        }
+        kept.push(tokens[at].clone());
+        at += 1;
+    }
+    kept
 }
 
 /// A timestamp's text in microseconds since 1970.

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     AccessExpr, CastKind, DataType, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Ident, InTarget, Interval, NullTreatment, ObjectName,
-    ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Subscript,
-    TableAlias, TableFactor, Value, ValueTableMode, ValueWithSpan, VisitMut, VisitorMut,
+    FunctionArgumentClause, FunctionArguments, Ident, InTarget, Interval, JoinConstraint, JoinOperator,
+    NullTreatment, ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
+    SetExpr, Subscript, TableAlias, TableFactor, Value, ValueTableMode, ValueWithSpan, VisitMut, VisitorMut,
     WildcardAdditionalOptions,
 };
 use sqlparser::dialect::DuckDbDialect;
@@ -18,7 +18,7 @@ use super::names::{self, Target};
 use super::{Session, information, types};
 use crate::failure::Failure;
 use crate::row::canonical;
-use crate::schema::{Mode, Type, literal, quoted};
+use crate::schema::{Column, Mode, Type, literal, quoted};
 use crate::table::{Kind, Shared};
 
 /// How deep views may lie in views.
@@ -31,6 +31,8 @@ pub(crate) struct Translator<'a> {
     scopes: Vec<HashSet<String>>,
     /// The tables that are read or written.
     pub(crate) tables: Vec<Shared>,
+    /// What columns are cast to, which tells the types that DuckDB keeps as text.
+    pub(crate) casts: Vec<Column>,
     depth: usize,
     unnamed: usize,
 }
@@ -57,7 +59,7 @@ fn alias(name: &str) -> TableAlias {
 impl<'a> Translator<'a> {
     /// A new one.
     pub(crate) fn new(session: &'a Session<'a>) -> Self {
-        Self { session, scopes: Vec::new(), tables: Vec::new(), depth: 0, unnamed: 0 }
+        Self { session, scopes: Vec::new(), tables: Vec::new(), casts: Vec::new(), depth: 0, unnamed: 0 }
     }
 
     /// Rewrites a syntax tree in place.
@@ -163,14 +165,19 @@ impl<'a> Translator<'a> {
         inner.unnamed = self.unnamed + 1000;
         inner.rewrite(&mut query)?;
         self.tables.append(&mut inner.tables);
+        self.casts.append(&mut inner.casts);
         Ok(query)
     }
 
     fn select(&mut self, select: &mut Select) -> Result<(), Failure> {
         implicit_unnest(select);
+        join_without_condition(select);
         for item in &mut select.projection {
             match item {
                 SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => exclude(options),
+                SelectItem::ExprWithAlias { expr: Expr::Cast { data_type, .. }, alias } => {
+                    self.casts.push(Column { name: alias.value.clone(), ..types::parsed(data_type)? });
+                }
                 _ => {}
             }
             if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(expr), _) = item {
@@ -230,6 +237,11 @@ impl<'a> Translator<'a> {
             },
             Expr::Interval(interval) => raw(span(interval)?),
             Expr::Extract { field, expr: inner, .. } => raw(extract(&field.to_string(), &inner.to_string())?),
+            // Fields without names go by their places.
+            Expr::Struct { values, fields } if fields.is_empty() && values.iter().all(is_unnamed) => {
+                let values: Vec<_> = values.iter().map(ToString::to_string).collect();
+                raw(format!("row({})", values.join(", ")))
+            }
             Expr::Struct { values, fields } => {
                 let mut parts = Vec::new();
                 for (index, value) in values.iter().enumerate() {
@@ -311,6 +323,36 @@ impl<'a> Translator<'a> {
                 }
                 Ok(safe.then(|| format!("TRY({function})")))
             }
+        }
+    }
+}
+
+/// Whether a field of a struct has no name.
+fn is_unnamed(value: &Expr) -> bool {
+    !matches!(
+        value,
+        Expr::Named { .. }
+            | Expr::Identifier(Ident { quote_style: Some(_), .. })
+            | Expr::CompoundIdentifier(_)
+    )
+}
+
+/// A join with an array needs no condition in BigQuery.
+fn join_without_condition(select: &mut Select) {
+    for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
+        if !matches!(join.relation, TableFactor::UNNEST { .. }) {
+            continue;
+        }
+        match &mut join.join_operator {
+            JoinOperator::Join(constraint)
+            | JoinOperator::Inner(constraint)
+            | JoinOperator::Left(constraint)
+            | JoinOperator::LeftOuter(constraint)
+                if matches!(constraint, JoinConstraint::None) =>
+            {
+                *constraint = JoinConstraint::On(Expr::Value(Value::Boolean(true).into()));
+            }
+            _ => {}
         }
     }
 }

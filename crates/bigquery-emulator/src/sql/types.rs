@@ -101,7 +101,8 @@ fn fields(text: &str) -> Vec<Column> {
     let column = |part: &str| {
         let part = part.trim();
         if !part.starts_with('"') {
-            let (name, ty) = part.split_once(' ').unwrap_or((part, ""));
+            // A field without a name is only a type.
+            let (name, ty) = part.split_once(' ').unwrap_or(("_field", part));
             return described(name, ty);
         }
         let mut at = 1;
