@@ -8,12 +8,12 @@ use googleapis_tonic_google_cloud_bigquery_storage_v1::google::cloud::bigquery::
     AppendRowsRequest, ProtoRows, ProtoSchema, append_rows_request,
 };
 use millstream_bigquery_emulator::Server;
-use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto};
 use tonic::Request;
+use tonic::transport::Channel;
 
-type Failed = Box<dyn std::error::Error>;
+type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const TEXTS: usize = 12;
 const NUMBERS: usize = 8;
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Failed> {
 }
 
 async fn append(address: String, connection: u64, rows: u64, portion: u64) -> Result<usize, Failed> {
-    let mut client = BigQueryWriteClient::connect(address).await?;
+    let mut client = BigQueryWriteClient::new(Channel::from_shared(address)?.connect().await?);
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let mut request = Request::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
     request.metadata_mut().insert("x-goog-request-params", "write_stream=x".parse()?);

@@ -32,7 +32,9 @@ impl Engine {
             }
             None => Connection::open_in_memory()?,
         };
-        let mut setup = "SET TimeZone = 'UTC'; SET preserve_insertion_order = true;".to_owned();
+        // As in BigQuery, NULL is the smallest of all.
+        let mut setup =
+            "SET TimeZone = 'UTC'; SET default_null_order = 'nulls_first_on_asc_last_on_desc';".to_owned();
         for schema in [OWN, KEYS] {
             setup += &format!("CREATE SCHEMA IF NOT EXISTS {schema};");
         }

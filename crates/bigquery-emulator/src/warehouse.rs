@@ -165,13 +165,10 @@ impl Warehouse {
         landing::land(&self.engine, connection, table, until, now)
     }
 
-    /// Puts what a table accepted into the database if it is much, or at once where it has to be durable.
+    /// Puts what a table accepted into the database if it is much, or at once where it has to be durable. Who has to be
+    /// durable also waits for another that has taken his rows and not committed them yet.
     pub(crate) fn settle(&self, table: &Shared) -> Result<(), Failure> {
-        let waits = {
-            let state = table.lock();
-            !state.pending.is_empty() && (self.engine.durable || state.pending_bytes > LAND_BYTES)
-        };
-        if waits {
+        if self.engine.durable || table.lock().pending_bytes > LAND_BYTES {
             let connection = self.engine.lock();
             self.land(&connection, table)?;
         }

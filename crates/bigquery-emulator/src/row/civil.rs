@@ -126,11 +126,9 @@ pub(crate) fn time_text(of_day: i64) -> String {
 /// A datetime as clients pack it.
 #[cfg(test)]
 pub(crate) fn pack(at: jiff::civil::DateTime) -> i64 {
-    let time = i64::from(at.hour()) << 32
-        | i64::from(at.minute()) << 26
-        | i64::from(at.second()) << 20
-        | i64::from(at.subsec_nanosecond()) / 1000;
-    i64::from(at.year()) << 46 | i64::from(at.month()) << 42 | i64::from(at.day()) << 37 | time
+    let parts = [(at.hour(), 32), (at.minute(), 26), (at.second(), 20), (at.month(), 42), (at.day(), 37)];
+    let fields: i64 = parts.into_iter().map(|(part, shift)| i64::from(part) << shift).sum();
+    (i64::from(at.year()) << 46) + fields + i64::from(at.subsec_nanosecond()) / 1000
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ mod builder;
 mod civil;
 mod plan;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub(crate) use bignumeric::canonical;

@@ -30,7 +30,8 @@ pub(crate) fn run(session: &Session<'_>, mut statement: Statement) -> Result<Out
         Statement::Update(update) => {
             let table = target_of(session, &update.table.relation)?;
             writable(&table, "UPDATE")?;
-            update.assignments.iter_mut().try_for_each(plain_target)?;
+            let shown = shown(&update.table.relation);
+            update.assignments.iter_mut().try_for_each(|one| plain_target(one, &shown))?;
             ("UPDATE", table)
         }
         Statement::Delete(delete) => {
@@ -49,11 +50,12 @@ pub(crate) fn run(session: &Session<'_>, mut statement: Statement) -> Result<Out
             let table = target_of(session, &merge.table)?;
             writable(&table, "MERGE")?;
             merge.into = true;
+            let shown = shown(&merge.table);
             for clause in &mut merge.clauses {
                 match &mut clause.action {
                     MergeAction::Update(update) => {
                         if let MergeUpdateKind::Set(assignments) = &mut update.kind {
-                            assignments.iter_mut().try_for_each(plain_target)?;
+                            assignments.iter_mut().try_for_each(|one| plain_target(one, &shown))?;
                         }
                     }
                     MergeAction::Insert(insert) => {
@@ -139,17 +141,32 @@ fn quote(name: &mut ObjectName) {
     }
 }
 
-/// `SET t.x = …` is `SET x = …`.
-fn plain_target(assignment: &mut Assignment) -> Result<(), Failure> {
-    match &mut assignment.target {
-        AssignmentTarget::ColumnName(name) => {
-            if name.0.len() > 2 {
-                return Err(Failure::unsupported(format!("SET {name}")));
-            }
-            name.0.drain(..name.0.len() - 1);
-            quote(name);
-            Ok(())
+/// The name by which a statement calls the table that it changes.
+fn shown(factor: &TableFactor) -> String {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. } => alias.name.value.clone(),
+        TableFactor::Table { name, .. } => {
+            let parts = super::names::parts(name).unwrap_or_default();
+            parts.last().cloned().unwrap_or_default()
         }
-        other => Err(Failure::unsupported(format!("SET {other}"))),
+        _ => String::new(),
     }
+}
+
+/// `SET t.x = …` is `SET x = …`.
+fn plain_target(assignment: &mut Assignment, table: &str) -> Result<(), Failure> {
+    let AssignmentTarget::ColumnName(name) = &mut assignment.target else {
+        return Err(Failure::unsupported(format!("SET {}", assignment.target)));
+    };
+    let of_table = match name.0.as_slice() {
+        [_] => true,
+        [ObjectNamePart::Identifier(first), _] => first.value.eq_ignore_ascii_case(table),
+        _ => false,
+    };
+    if !of_table {
+        return Err(Failure::unsupported(format!("a change of a field of a record: SET {name}")));
+    }
+    name.0.drain(..name.0.len() - 1);
+    quote(name);
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod ddl;
 mod dml;
+mod expressions;
 mod functions;
 mod information;
 mod names;

@@ -4,21 +4,20 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    AccessExpr, CastKind, DataType, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Ident, InTarget, Interval, JoinConstraint, JoinOperator,
-    NullTreatment, ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    SetExpr, Subscript, TableAlias, TableFactor, Value, ValueTableMode, ValueWithSpan, VisitMut, VisitorMut,
-    WildcardAdditionalOptions,
+    AccessExpr, CastKind, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, InTarget, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Subscript, TableAlias, TableFactor, Value, ValueTableMode,
+    ValueWithSpan, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use sqlparser::dialect::DuckDbDialect;
 use sqlparser::parser::Parser;
 
+use super::expressions::{array_agg, bytes, cast, extract, span, typed_literal};
 use super::functions::{self, Now, Rewrite};
 use super::names::{self, Target};
 use super::{Session, information, types};
 use crate::failure::Failure;
-use crate::row::canonical;
-use crate::schema::{Column, Mode, Type, literal, quoted};
+use crate::schema::{Column, quoted};
 use crate::table::{Kind, Shared};
 
 /// How deep views may lie in views.
@@ -224,7 +223,7 @@ impl<'a> Translator<'a> {
                 Some(text) => raw(text),
                 None => return Ok(()),
             },
-            Expr::TypedString(typed) => typed_literal(&typed.data_type, &typed.value)?,
+            Expr::TypedString(typed) => raw(typed_literal(&typed.data_type, &typed.value)?),
             Expr::Cast { kind, expr: inner, data_type, format } => {
                 if let Some(format) = format {
                     return Err(Failure::unsupported(format!("CAST with FORMAT {format:?}")));
@@ -235,6 +234,11 @@ impl<'a> Translator<'a> {
                 Some(text) => raw(text),
                 None => return Ok(()),
             },
+            // DuckDB would calculate with 32 bits.
+            Expr::BinaryOp { left, right, .. } if is_integer(left) && is_integer(right) => {
+                **left = raw(format!("CAST({left} AS BIGINT)"));
+                return Ok(());
+            }
             Expr::Interval(interval) => raw(span(interval)?),
             Expr::Extract { field, expr: inner, .. } => raw(extract(&field.to_string(), &inner.to_string())?),
             // Fields without names go by their places.
@@ -327,6 +331,10 @@ impl<'a> Translator<'a> {
     }
 }
 
+fn is_integer(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) if text.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// Whether a field of a struct has no name.
 fn is_unnamed(value: &Expr) -> bool {
     !matches!(
@@ -412,112 +420,6 @@ fn name(ident: &mut Ident) -> Result<(), Failure> {
     }
     ident.quote_style = Some('"');
     Ok(())
-}
-
-/// A literal of BYTES.
-fn bytes(value: &Value) -> Result<Option<String>, Failure> {
-    let text = match value {
-        Value::SingleQuotedByteStringLiteral(text)
-        | Value::DoubleQuotedByteStringLiteral(text)
-        | Value::TripleSingleQuotedByteStringLiteral(text)
-        | Value::TripleDoubleQuotedByteStringLiteral(text) => text,
-        Value::Placeholder(name) => return Err(Failure::unsupported(format!("the parameter {name}"))),
-        _ => return Ok(None),
-    };
-    let mut hex = String::new();
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let escaped = byte == b'\\' && !rest.is_empty();
-        if !escaped {
-            hex += &format!("{byte:02X}");
-            continue;
-        }
-        let kind = rest[0];
-        rest = &rest[1..];
-        let value = match kind {
-            b'x' | b'X' if rest.len() >= 2 => {
-                let digits = std::str::from_utf8(&rest[..2]).unwrap_or_default();
-                rest = &rest[2..];
-                u8::from_str_radix(digits, 16)
-                    .map_err(|_| Failure::query(format!("Illegal escape sequence: \\x{digits}")))?
-            }
-            b'n' => b'\n',
-            b't' => b'\t',
-            b'r' => b'\r',
-            b'0' => 0,
-            other => other,
-        };
-        hex += &format!("{value:02X}");
-    }
-    Ok(Some(format!("unhex('{hex}')")))
-}
-
-fn typed_literal(ty: &DataType, value: &ValueWithSpan) -> Result<Expr, Failure> {
-    let text = value.value.clone().into_string().unwrap_or_default();
-    Ok(raw(match types::parsed(ty)?.ty {
-        Type::Bignumeric => literal(&canonical(&text).map_err(Failure::query)?),
-        ty => format!("CAST({} AS {})", literal(&text), ty.duckdb()),
-    }))
-}
-
-fn cast(kind: &CastKind, text: &str, ty: &DataType) -> Result<String, Failure> {
-    let column = types::parsed(ty)?;
-    let cast = if matches!(kind, CastKind::SafeCast | CastKind::TryCast) { "TRY_CAST" } else { "CAST" };
-    Ok(match (&column.ty, column.mode) {
-        (Type::Bytes, Mode::Nullable) => format!("encode({cast}({text} AS VARCHAR))"),
-        (Type::Bignumeric, Mode::Nullable) => format!("{cast}({text} AS VARCHAR)"),
-        _ => format!("{cast}({text} AS {})", column.duckdb()),
-    })
-}
-
-fn span(interval: &Interval) -> Result<String, Failure> {
-    let (Some(unit), None) = (&interval.leading_field, &interval.last_field) else {
-        return Err(Failure::unsupported(interval));
-    };
-    Ok(format!("(INTERVAL '1 {unit}' * CAST({} AS BIGINT))", interval.value))
-}
-
-fn extract(field: &str, value: &str) -> Result<String, Failure> {
-    let text = match field.to_ascii_uppercase().as_str() {
-        "DATE" => format!("CAST({value} AS DATE)"),
-        "TIME" => format!("CAST({value} AS TIME)"),
-        "DAYOFWEEK" => format!("(extract(dow FROM {value}) + 1)"),
-        "DAYOFYEAR" => format!("extract(doy FROM {value})"),
-        "MICROSECOND" => format!("(extract(microsecond FROM {value}) % 1000000)"),
-        "MILLISECOND" => format!("(extract(millisecond FROM {value}) % 1000)"),
-        "ISOWEEK" => format!("extract(week FROM {value})"),
-        known @ ("YEAR" | "QUARTER" | "MONTH" | "DAY" | "HOUR" | "MINUTE" | "SECOND" | "ISOYEAR") => {
-            format!("CAST(floor(extract({known} FROM {value})) AS BIGINT)")
-        }
-        other => return Err(Failure::unsupported(format!("EXTRACT({other} FROM …)"))),
-    };
-    Ok(text)
-}
-
-/// ARRAY_AGG, which in DuckDB has neither IGNORE NULLS nor LIMIT.
-fn array_agg(function: &Function, texts: &[String]) -> Result<String, Failure> {
-    let (FunctionArguments::List(list), [value]) = (&function.args, texts) else {
-        return Err(Failure::unsupported(function));
-    };
-    let (mut order, mut limit, mut without_null) = (String::new(), String::new(), false);
-    for clause in &list.clauses {
-        match clause {
-            FunctionArgumentClause::OrderBy(by) => {
-                let by: Vec<_> = by.iter().map(ToString::to_string).collect();
-                order = format!(" ORDER BY {}", by.join(", "));
-            }
-            FunctionArgumentClause::Limit(count) => limit = format!("[1:{count}]"),
-            FunctionArgumentClause::IgnoreOrRespectNulls(treatment) => {
-                without_null = *treatment == NullTreatment::IgnoreNulls;
-            }
-            other => return Err(Failure::unsupported(other)),
-        }
-    }
-    let distinct = list.duplicate_treatment.as_ref().map_or_else(String::new, |d| format!("{d} "));
-    let filter = if without_null { format!(" FILTER (WHERE {value} IS NOT NULL)") } else { String::new() };
-    let over = function.over.as_ref().map_or_else(String::new, |over| format!(" OVER {over}"));
-    Ok(format!("(array_agg({distinct}{value}{order}){filter}{over}){limit}"))
 }
 
 /// `Continue`, or `Break` with the failure.

@@ -122,8 +122,10 @@ async fn new_columns_are_known_after_a_while() {
         field("change", 3, Type::String),
     ]);
     let changed = Row { change: Some("x".to_owned()), ..row(2) };
-    let refused =
-        connection.send(request_of(DEFAULT, None, Some(wider.clone()), &[changed.clone()])).await.unwrap();
+    let refused = connection
+        .send(request_of(DEFAULT, None, Some(wider.clone()), std::slice::from_ref(&changed)))
+        .await
+        .unwrap();
     assert_eq!(storage_code(&refused), Some(NEW as i32));
     let old = connection.send(request(DEFAULT, None, &[row(3)])).await.unwrap();
     assert!(answer(&old).is_ok() && old.updated_schema.is_none());
