@@ -5,7 +5,7 @@ use sqlparser::ast::{
     ValueWithSpan,
 };
 
-use super::types;
+use super::data_type;
 use crate::failure::Failure;
 use crate::row::canonical;
 use crate::schema::{Mode, Type, literal};
@@ -52,7 +52,7 @@ pub(super) fn bytes(value: &Value) -> Result<Option<String>, Failure> {
 /// A literal with its type before it, such as `DATE '2024-01-01'`.
 pub(super) fn typed_literal(ty: &DataType, value: &ValueWithSpan) -> Result<String, Failure> {
     let text = value.value.clone().into_string().unwrap_or_default();
-    Ok(match types::parsed(ty)?.ty {
+    Ok(match data_type::parsed(ty)?.ty {
         Type::Bignumeric => literal(&canonical(&text).map_err(Failure::query)?),
         ty => format!("CAST({} AS {})", literal(&text), ty.duckdb()),
     })
@@ -60,7 +60,7 @@ pub(super) fn typed_literal(ty: &DataType, value: &ValueWithSpan) -> Result<Stri
 
 /// A cast.
 pub(super) fn cast(kind: &CastKind, text: &str, ty: &DataType) -> Result<String, Failure> {
-    let column = types::parsed(ty)?;
+    let column = data_type::parsed(ty)?;
     let cast = if matches!(kind, CastKind::SafeCast | CastKind::TryCast) { "TRY_CAST" } else { "CAST" };
     Ok(match (&column.ty, column.mode) {
         (Type::Bytes, Mode::Nullable) => format!("encode({cast}({text} AS VARCHAR))"),

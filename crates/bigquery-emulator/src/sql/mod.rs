@@ -1,5 +1,6 @@
 //! GoogleSQL, as far as a tool that loads tables and its tests need it: parsed, rewritten, and run by DuckDB.
 
+mod data_type;
 mod ddl;
 mod dml;
 mod expressions;
@@ -8,7 +9,6 @@ mod information;
 mod names;
 mod options;
 mod translate;
-mod types;
 
 use std::cell::RefCell;
 
@@ -174,8 +174,8 @@ impl<'a> Session<'a> {
             } else {
                 name
             };
-            let mut column = types::described(&name, &ty);
-            types::refine(&mut column, &known);
+            let mut column = data_type::described(&name, &ty);
+            data_type::refine(&mut column, &known);
             columns.push(column);
         }
         Ok(columns)

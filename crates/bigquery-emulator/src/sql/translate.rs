@@ -15,7 +15,7 @@ use sqlparser::parser::Parser;
 use super::expressions::{array_agg, bytes, cast, extract, span, typed_literal};
 use super::functions::{self, Now, Rewrite};
 use super::names::{self, Target};
-use super::{Session, information, types};
+use super::{Session, data_type, information};
 use crate::failure::Failure;
 use crate::schema::{Column, quoted};
 use crate::table::{Kind, Shared};
@@ -175,7 +175,7 @@ impl<'a> Translator<'a> {
             match item {
                 SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => exclude(options),
                 SelectItem::ExprWithAlias { expr: Expr::Cast { data_type, .. }, alias } => {
-                    self.casts.push(Column { name: alias.value.clone(), ..types::parsed(data_type)? });
+                    self.casts.push(Column { name: alias.value.clone(), ..data_type::parsed(data_type)? });
                 }
                 _ => {}
             }
