@@ -7,13 +7,14 @@ ifeq ($(BUNDLED),1)
 features := --features millstream/bundled
 endif
 
-.PHONY: help demo test bench fuzz build fmt lint check-arrows check-fuzz check-tidy schema docs duckdb
+.PHONY: help demo test bench bigquery-live fuzz build fmt lint check-arrows check-fuzz check-tidy schema docs duckdb
 
 help:
 	@echo "make demo    run a pipeline over shipped real events and show what came out of it"
 	@echo "make test    everything that CI runs"
 	@echo "make build   the release binary, target/release/millstream"
 	@echo "make bench   measure speed and memory"
+	@echo "make bigquery-live PROJECT=…    try BigQuery itself, with your credentials"
 	@echo "make fuzz    fuzz every decoder and the checkpoint's bytes, 60 s each"
 
 # DEMO='--seconds 60 --rate 10000', or DEMO= to run until Ctrl-C.
@@ -37,7 +38,11 @@ check-arrows:
 	sh scripts/check-arrows
 
 # The fuzz targets are a workspace of their own, which a change elsewhere can break. Their library is C++.
-check-fuzz:
+check-# Against BigQuery itself: PROJECT=…, and DATASET=, LOCATION= if you like; left out without credentials.
+bigquery-live: build
+	PROJECT=$(PROJECT) DATASET=$(or $(DATASET),millstream_live) LOCATION=$(or $(LOCATION),US) sh scripts/bigquery-live
+
+fuzz:
 	@if command -v c++ > /dev/null; then $(CARGO) check -q --locked --manifest-path fuzz/Cargo.toml; \
 	else echo "check-fuzz: left out, there is no C++ compiler"; fi
 

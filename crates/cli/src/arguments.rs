@@ -62,6 +62,46 @@ pub(crate) enum Command {
 pub(crate) enum Emulator {
     /// Google Cloud Pub/Sub, over gRPC
     Pubsub(PubsubEmulator),
+    /// BigQuery: REST, SQL and the Storage Write API
+    Bigquery(BigqueryEmulator),
+}
+
+/// `emulator bigquery`.
+#[derive(Debug, Args)]
+pub(crate) struct BigqueryEmulator {
+    /// Where the REST API listens; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9050")]
+    pub(crate) rest: std::net::SocketAddr,
+    /// Where the Storage Write API (gRPC) listens; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9060")]
+    pub(crate) grpc: std::net::SocketAddr,
+    /// Keep tables, rows and streams here, so that the next start finds them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// What goes wrong: `lost_answer=0.01,cut=0.001,…`, or a JSON file
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) faults: Option<String>,
+    /// The project of datasets that are given without one
+    #[arg(long, value_name = "PROJECT", default_value = "local")]
+    pub(crate) project: String,
+    /// A dataset that is there from the start, `DATASET` or `PROJECT:DATASET`, with `@LOCATION` if not US; repeatable
+    #[arg(long = "dataset", value_name = "DATASET")]
+    pub(crate) datasets: Vec<String>,
+    /// The largest AppendRows request
+    #[arg(long, value_name = "BYTES", default_value_t = 20 << 20)]
+    pub(crate) request_bytes: usize,
+    /// How long after a change of a table the Storage Write API does not know its new columns
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) schema_delay: Duration,
+    /// How much later changes (CDC) are applied to tables with a maximal staleness
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) apply_delay: Duration,
+    /// Take calls that lack the metadata x-goog-request-params
+    #[arg(long)]
+    pub(crate) no_routing: bool,
+    /// Write the two ports into this file, REST first, once both listen
+    #[arg(long, value_name = "FILE")]
+    pub(crate) port_file: Option<PathBuf>,
 }
 
 /// `emulator pubsub`.

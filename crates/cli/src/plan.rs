@@ -3,6 +3,7 @@
 //! Whoever holds a [`Plan`] need not check it again. Nothing here touches the disk but the check that schema files can
 //! be read; what depends on data or on the warehouse is `check`'s and the connectors'.
 
+mod bigquery;
 mod http;
 mod pubsub;
 mod sinks;
@@ -116,7 +117,16 @@ impl Plan {
     pub(crate) fn duckdb_sinks(&self) -> impl Iterator<Item = (&str, &DuckdbPlan)> {
         self.sinks.iter().filter_map(|sink| match &sink.kind {
             SinkKind::Duckdb(duckdb) => Some((&*sink.name, duckdb)),
-            SinkKind::Pubsub(_) | SinkKind::Discard => None,
+            SinkKind::Bigquery(_) | SinkKind::Pubsub(_) | SinkKind::Discard => None,
+        })
+    }
+
+    /// Whether some sink writes before-images and source blocks.
+    pub(crate) fn has_changelog(&self) -> bool {
+        self.sinks.iter().any(|sink| match &sink.kind {
+            SinkKind::Duckdb(duckdb) => duckdb.layout == config::Layout::Changelog,
+            SinkKind::Bigquery(bigquery) => bigquery.layout == millstream_bigquery::Layout::Changelog,
+            SinkKind::Pubsub(_) | SinkKind::Discard => false,
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use millstream_bigquery::BigquerySink;
 use millstream_core::evolution::ChangePolicy;
 use millstream_core::{DeadLetters, Decoder, Error, Incarnation, Result, Sink, Source, TableName};
 use millstream_decode::{self as decode, FlatOptions, Modes, Options, TableHints};
@@ -51,6 +52,7 @@ pub(crate) fn decoder(format: Format, options: Arc<Options>) -> Box<dyn Decoder>
 pub(crate) fn sink(plan: &SinkPlan) -> Result<Box<dyn Sink>> {
     match &plan.kind {
         SinkKind::Duckdb(duckdb) => Ok(Box::new(DuckSink::open(duckdb_config(&plan.name, duckdb))?)),
+        SinkKind::Bigquery(config) => Ok(Box::new(BigquerySink::new((**config).clone())?)),
         SinkKind::Pubsub(config) => Ok(Box::new(PubsubSink::new(config.clone())?)),
         SinkKind::Discard => Ok(Box::new(Discard::new())),
     }
@@ -120,7 +122,7 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         let full_identity = table.replica_identity == Some(ReplicaIdentity::Full);
         tables.insert(name.clone(), TableHints { key: table.key.clone(), columns, full_identity });
     }
-    let changelog = plan.duckdb_sinks().any(|(_, duckdb)| duckdb.layout == Layout::Changelog);
+    let changelog = plan.has_changelog();
     let record_bytes_max = match &plan.source {
         SourcePlan::Files(files) => files.record_bytes_max,
         // The service takes no larger message.

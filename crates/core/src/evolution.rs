@@ -20,13 +20,37 @@ pub enum ChangePolicy {
     Stop,
 }
 
+/// What a warehouse's decimals hold at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decimals {
+    /// Digits in all.
+    pub precision: u16,
+    /// Digits before the point.
+    pub whole: u16,
+    /// Digits after it.
+    pub fraction: u16,
+}
+
+impl Decimals {
+    /// Decimals of so many digits, wherever the point is.
+    pub const fn of(precision: u16) -> Self {
+        Self { precision, whole: precision, fraction: precision }
+    }
+
+    fn hold(self, precision: u16, scale: u16) -> bool {
+        (1..=self.precision).contains(&precision)
+            && scale <= self.fraction
+            && precision.checked_sub(scale).is_some_and(|whole| whole <= self.whole)
+    }
+}
+
 /// What a warehouse allows, and what the config wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// For changes that are no widening.
     pub policy: ChangePolicy,
-    /// Most digits of the warehouse's decimal; wider ones are kept as [`Type::Numeric`].
-    pub precision_max: u16,
+    /// What the warehouse's decimals hold; others are kept as [`Type::Numeric`].
+    pub decimals: Decimals,
 }
 
 /// A column of the table as it stands.
@@ -77,7 +101,7 @@ pub enum Decision {
 
 /// Decides about one column. `existing` is `None` if the table has no such column.
 pub fn decide(existing: Option<Existing<'_>>, incoming: Incoming<'_>, rules: Rules) -> Decision {
-    let wanted = storable(incoming.ty, rules.precision_max);
+    let wanted = storable(incoming.ty, rules.decimals);
     let Some(column) = existing else {
         return if is_unknown(&wanted) { Decision::Wait } else { Decision::AddColumn(wanted) };
     };
@@ -92,7 +116,7 @@ pub fn decide(existing: Option<Existing<'_>>, incoming: Incoming<'_>, rules: Rul
     if asks_for_wide_ints(column.ty, &wanted) && !column.wide_ints {
         return Decision::Widen(Type::Float64);
     }
-    if let Some(wider) = join(column.ty, &wanted, rules.precision_max) {
+    if let Some(wider) = join(column.ty, &wanted, rules.decimals) {
         return Decision::Widen(wider);
     }
     if column.guessed && incoming.guessed {
@@ -103,7 +127,7 @@ pub fn decide(existing: Option<Existing<'_>>, incoming: Incoming<'_>, rules: Rul
 
 /// Decides about a value that [`Decision::Cast`] could not convert: `ty` is the type that the value has by itself.
 pub fn misfit(ty: &Type, rules: Rules) -> Decision {
-    conflict(&storable(ty, rules.precision_max), rules.policy)
+    conflict(&storable(ty, rules.decimals), rules.policy)
 }
 
 fn conflict(wanted: &Type, policy: ChangePolicy) -> Decision {
@@ -119,22 +143,18 @@ pub fn asks_for_wide_ints(column: &Type, incoming: &Type) -> bool {
     *column == Type::Int64 && *incoming == Type::Float64
 }
 
-/// The type as a warehouse with decimals of at most `precision_max` digits keeps it: wider decimals are exact text.
-pub fn storable(ty: &Type, precision_max: u16) -> Type {
+/// The type as a warehouse with these decimals keeps it: others are exact text.
+pub fn storable(ty: &Type, decimals: Decimals) -> Type {
     match ty {
-        Type::Decimal { precision, scale }
-            if *precision > precision_max || scale > precision || *precision == 0 =>
-        {
-            Type::Numeric
-        }
-        Type::List(element) => match storable(element, precision_max) {
+        Type::Decimal { precision, scale } if !decimals.hold(*precision, *scale) => Type::Numeric,
+        Type::List(element) => match storable(element, decimals) {
             // A list whose elements are unknown, lists or structs is kept as JSON.
             Type::Null | Type::List(_) | Type::Struct(_) | Type::Json => Type::Json,
             element => Type::List(Box::new(element)),
         },
         Type::Struct(fields) if fields.is_empty() => Type::Json,
         Type::Struct(fields) => {
-            let field = |f: &Field| Field { name: f.name.clone(), ty: known(storable(&f.ty, precision_max)) };
+            let field = |f: &Field| Field { name: f.name.clone(), ty: known(storable(&f.ty, decimals)) };
             Type::Struct(fields.iter().map(field).collect())
         }
         other => other.clone(),
@@ -177,33 +197,33 @@ const INT_DIGITS: u16 = 19;
 
 /// The narrowest type that holds all values of both exactly: integers and decimals grow to wider decimals and then to
 /// unbounded ones, lists by their elements, structs by their fields. `None` if there is none but text.
-pub fn join(a: &Type, b: &Type, precision_max: u16) -> Option<Type> {
+pub fn join(a: &Type, b: &Type, decimals: Decimals) -> Option<Type> {
     use Type::{Decimal, Int64, List, Numeric, Struct};
     if holds(a, b) {
         return Some(a.clone());
     }
     match (a, b) {
-        (Int64, Decimal { .. }) => join(&INT_AS_DECIMAL, b, precision_max),
-        (Decimal { .. }, Int64) => join(a, &INT_AS_DECIMAL, precision_max),
+        (Int64, Decimal { .. }) => join(&INT_AS_DECIMAL, b, decimals),
+        (Decimal { .. }, Int64) => join(a, &INT_AS_DECIMAL, decimals),
         (Int64 | Decimal { .. }, Numeric) => Some(Numeric),
         (Decimal { precision: p, scale: s }, Decimal { precision: q, scale: t }) => {
             let scale = *s.max(t);
             let precision = (p - s).max(q.saturating_sub(*t)) + scale;
-            Some(storable(&Decimal { precision, scale }, precision_max))
+            Some(storable(&Decimal { precision, scale }, decimals))
         }
-        (List(a), List(b)) => Some(List(Box::new(join(a, b, precision_max)?))),
-        (Struct(a), Struct(b)) => join_structs(a, b, precision_max),
+        (List(a), List(b)) => Some(List(Box::new(join(a, b, decimals)?))),
+        (Struct(a), Struct(b)) => join_structs(a, b, decimals),
         _ => None,
     }
 }
 
 const INT_AS_DECIMAL: Type = Type::Decimal { precision: INT_DIGITS, scale: 0 };
 
-fn join_structs(a: &[Field], b: &[Field], precision_max: u16) -> Option<Type> {
+fn join_structs(a: &[Field], b: &[Field], decimals: Decimals) -> Option<Type> {
     let mut fields = a.to_vec();
     for field in b {
         match fields.iter_mut().find(|f| f.name == field.name) {
-            Some(old) => old.ty = join(&old.ty, &field.ty, precision_max)?,
+            Some(old) => old.ty = join(&old.ty, &field.ty, decimals)?,
             None => fields.push(field.clone()),
         }
     }
@@ -234,7 +254,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const RULES: Rules = Rules { policy: ChangePolicy::NewColumn, precision_max: 38 };
+    const RULES: Rules = Rules { policy: ChangePolicy::NewColumn, decimals: Decimals::of(38) };
 
     fn dec(precision: u16, scale: u16) -> Type {
         Type::Decimal { precision, scale }
@@ -392,7 +412,7 @@ mod tests {
         /// A widened column holds what it held and what came, and asking again changes nothing.
         #[test]
         fn widening_never_narrows(a in any_type(), b in any_type(), guessed in any::<bool>()) {
-            let column = storable(&a, 38);
+            let column = storable(&a, Decimals::of(38));
             prop_assume!(column != Type::Null);
             let existing = |ty| Some(Existing { ty, guessed, wide_ints: false });
             let incoming = Incoming { ty: &b, guessed };

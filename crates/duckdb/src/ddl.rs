@@ -5,6 +5,7 @@ use millstream_layout::changelog::{self, ObjectColumn};
 use millstream_layout::history;
 use millstream_layout::latest;
 use millstream_layout::object;
+use millstream_layout::replica;
 use millstream_layout::shape::Shape;
 use millstream_layout::table::StoredTable;
 
@@ -13,7 +14,6 @@ use crate::config::{DuckConfig, Layout};
 use crate::dialect::Duck;
 use crate::error::Explain;
 use crate::ident::{literal, qualify, quote};
-use crate::replica;
 use crate::session::Session;
 
 /// The name of a layout's table.

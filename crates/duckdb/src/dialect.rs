@@ -34,6 +34,10 @@ impl Dialect for Duck {
         format!("list_contains({list}, {text})")
     }
 
+    fn has_any(&self, list: &str) -> String {
+        format!("{list} IS NOT NULL")
+    }
+
     fn json_element(&self, json: &str, place: usize) -> String {
         format!("json_extract_string({json}, '$[{place}]')")
     }

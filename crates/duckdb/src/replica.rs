@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use millstream_core::{Error, Event, Field, Key, Op, Order, Patch, Result, Row, RowBuilder, Type};
 use millstream_layout::keyed::{Keyed, Part};
+use millstream_layout::replica::own_columns;
 use millstream_layout::rows::Trouble;
 use millstream_layout::shape::{Binding, TargetColumn};
 use millstream_layout::table::StoredTable;
@@ -27,24 +28,6 @@ use crate::session::Session;
 /// Rows and bytes that a stage holds before it is applied in the middle of an epoch.
 const STAGED_ROWS_MAX: usize = 64 * CHUNK_ROWS;
 const STAGED_BYTES_MAX: usize = 64 << 20;
-
-/// The columns that Millstream adds to a replica, in order.
-pub(crate) fn own_columns() -> Vec<Field> {
-    let field = |name: &str, ty| Field { name: name.into(), ty };
-    vec![
-        field("_metadata_timestamp", Type::Timestamp),
-        field("_metadata_deleted", Type::Bool),
-        field("_metadata_lsn", Type::Int64),
-        field("_metadata_order", Type::Text),
-    ]
-}
-
-/// All columns in the table's physical order.
-pub(crate) fn physical_columns(table: &StoredTable) -> Vec<Field> {
-    let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
-    let (initial, later) = table.shape.columns.split_at(table.initial);
-    initial.iter().map(column).chain(own_columns()).chain(later.iter().map(column)).collect()
-}
 
 /// Columns of the stage: the table's columns in the shape's order, then Millstream's, then what only the stage knows.
 fn stage_columns(table: &StoredTable) -> Vec<Field> {

@@ -2,13 +2,13 @@
 
 use millstream_core::{Field, Order};
 use millstream_layout::keyed::{Keyed, Part};
+use millstream_layout::replica::own_columns;
 use millstream_layout::table::StoredTable;
 
 use crate::column_type::sql_type;
 use crate::config::DeleteMode;
 use crate::dialect::Duck;
 use crate::ident::{literal, qualify, quote};
-use crate::replica::own_columns;
 
 /// Names of one table and its stage, as the statements need them.
 pub(crate) struct ApplySql {

@@ -1,7 +1,7 @@
 //! Rows of events into the columns of vectors.
 
 use millstream_core::{Row, Type};
-use millstream_layout::{Binding, Cell, RowWriter, Shape, Trouble, write_row};
+use millstream_layout::{Binding, Cell, Misfit, RowWriter, Shape, Trouble, write_row};
 
 use crate::column_data::ColumnData;
 
@@ -14,8 +14,9 @@ impl RowWriter for Columns<'_> {
     }
 
     #[inline]
-    fn cell(&mut self, column: usize, cell: Cell<'_>, from: &Type) {
+    fn cell(&mut self, column: usize, cell: Cell<'_>, from: &Type) -> Result<(), Misfit> {
         self.0[column].push_cell(cell, from);
+        Ok(())
     }
 }
 

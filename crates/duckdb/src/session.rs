@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use duckdb::Connection;
 use millstream_core::Result;
-use millstream_core::evolution::Rules;
+use millstream_core::evolution::{self, Rules};
 use millstream_layout::names::fold;
 
 use crate::catalog::{Catalog, Mark};
@@ -35,7 +35,10 @@ impl Session {
 
     /// The rules of schema evolution.
     pub(crate) fn rules(&self) -> Rules {
-        Rules { policy: self.config.on_type_change, precision_max: self.config.decimals.precision_max() }
+        Rules {
+            policy: self.config.on_type_change,
+            decimals: evolution::Decimals::of(self.config.decimals.precision_max()),
+        }
     }
 
     /// Whether someone has a name in the dataset. Other sinks of this process reserve theirs; nobody else can write the file.

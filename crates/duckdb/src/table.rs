@@ -491,7 +491,7 @@ impl Table {
         // Values that are left out are large ones, which come as texts where nothing tells their type.
         let ty = match row.get(source) {
             Value::Unchanged => Type::Text,
-            value => evolution::storable(&value.inferred_type(), rules.precision_max),
+            value => evolution::storable(&value.inferred_type(), rules.decimals),
         };
         let name = self.bindings[binding].0.schema.columns[source].name.clone();
         self.stored.shape.learn(&Duck, &name, ty)
@@ -506,7 +506,7 @@ impl Table {
                 let column = &self.stored.shape.columns[column];
                 let (code, what) = match misfit {
                     Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
-                    Misfit::WrongType => ("type_mismatch", "the value is not of"),
+                    Misfit::WrongType | Misfit::NullInList => ("type_mismatch", "the value is not of"),
                 };
                 Cause::new(
                     code,

@@ -42,6 +42,8 @@ pub enum Misfit {
     OutOfRange,
     /// Another kind.
     WrongType,
+    /// A list with a NULL in it, where lists hold none.
+    NullInList,
 }
 
 const JSON_DEPTH_MAX: u32 = 256;

@@ -22,6 +22,9 @@ pub trait Dialect: Sync {
     /// Whether a list of texts has this one; both are SQL.
     fn contains(&self, list: &str, text: &str) -> String;
 
+    /// Whether a list of texts has any; SQL.
+    fn has_any(&self, list: &str) -> String;
+
     /// The text of an element of a JSON array, in SQL.
     fn json_element(&self, json: &str, place: usize) -> String;
 

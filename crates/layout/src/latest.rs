@@ -248,7 +248,7 @@ __lives AS (
   SELECT {key_as}, {key_h}, h.__order AS __upper, 0 AS __depth
   FROM {raw} AS h
   JOIN __newest AS n ON {same_hn} AND h.__order = n.__order
-  WHERE h.__unchanged IS NOT NULL AND h.__op NOT IN ('d', 't')
+  WHERE {lacks} AND h.__op NOT IN ('d', 't')
   UNION ALL
   SELECT {names_l}, {old_m}, m.__order, l.__depth + 1
   FROM __lives AS l
@@ -265,6 +265,7 @@ __spans AS (
   GROUP BY {names_o}, {key_o}, o.__upper, o.__depth
 )",
             raw = self.raw,
+            lacks = self.dialect.has_any("h.__unchanged"),
             same_he = self.key.same("h", "e"),
             same_hn = self.key.same("h", "n"),
             same_lm = self.key.same("l", "m"),

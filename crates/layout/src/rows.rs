@@ -39,7 +39,10 @@ pub trait RowWriter {
     fn null(&mut self, column: usize);
 
     /// The value of column `column`; `from` is the source's type, which the elements of lists and structs have.
-    fn cell(&mut self, column: usize, cell: Cell<'_>, from: &Type);
+    ///
+    /// # Errors
+    /// If the warehouse does not take such a value; nothing is written then.
+    fn cell(&mut self, column: usize, cell: Cell<'_>, from: &Type) -> Result<(), Misfit>;
 }
 
 /// Writes one value into each of the shape's columns. After an error the row is half written. `key` holds the key's columns:
@@ -60,21 +63,24 @@ pub fn write_row(
             match spilled.iter().find(|(to, _)| *to == i) {
                 Some(&(_, source)) => {
                     let from = &binding.schema.columns[source].ty;
-                    match convert(row.get(source), from, &target.ty) {
-                        Ok(cell) => out.cell(i, cell, from),
-                        Err(misfit) => return Err(Trouble::Misfit { column: i, misfit }),
-                    }
+                    convert(row.get(source), from, &target.ty)
+                        .and_then(|cell| out.cell(i, cell, from))
+                        .map_err(|misfit| Trouble::Misfit { column: i, misfit })?;
                 }
                 None => out.null(i),
             }
             continue;
         };
         let from = &binding.schema.columns[source].ty;
-        match convert(row.get(source), from, &target.ty) {
+        let written = match convert(row.get(source), from, &target.ty) {
             Ok(Cell::Text(text)) if target.ty == Type::Numeric && key.contains(&i) => {
-                out.cell(i, Cell::Text(Cow::Owned(normal_digits(&text))), from);
+                out.cell(i, Cell::Text(Cow::Owned(normal_digits(&text))), from)
             }
             Ok(cell) => out.cell(i, cell, from),
+            Err(misfit) => Err(misfit),
+        };
+        match written {
+            Ok(()) => {}
             Err(misfit) => {
                 let overflow = bound.and_then(|b| b.overflow);
                 let overflow = overflow.filter(|_| convert(row.get(source), from, &Type::Text).is_ok());

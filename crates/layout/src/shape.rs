@@ -166,7 +166,7 @@ impl Shape {
         wide: &HashSet<String>,
         changes: &mut Vec<Change>,
     ) -> Result<Place> {
-        let wanted = evolution::storable(incoming.ty, rules.precision_max);
+        let wanted = evolution::storable(incoming.ty, rules.decimals);
         // A guess does not leave the column whose type is known for one that only has the guess's type.
         let fits =
             |&i: &usize| self.columns[i].ty == wanted && (!incoming.guessed || self.columns[i].guessed);
@@ -256,7 +256,7 @@ enum Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millstream_core::evolution::ChangePolicy;
+    use millstream_core::evolution::{ChangePolicy, Decimals};
     use millstream_core::{Column, TableName};
 
     /// A dialect of which only names and types are asked.
@@ -281,6 +281,9 @@ mod tests {
         fn contains(&self, list: &str, text: &str) -> String {
             format!("{list} has {text}")
         }
+        fn has_any(&self, list: &str) -> String {
+            list.to_owned()
+        }
         fn json_element(&self, json: &str, place: usize) -> String {
             format!("{json}[{place}]")
         }
@@ -303,7 +306,7 @@ mod tests {
         assert_eq!((binding.cells[0].source, binding.cells[1].source), (None, Some(0)));
     }
 
-    const RULES: Rules = Rules { policy: ChangePolicy::NewColumn, precision_max: 38 };
+    const RULES: Rules = Rules { policy: ChangePolicy::NewColumn, decimals: Decimals::of(38) };
 
     fn schema(columns: &[(&str, Type, bool)]) -> Arc<RowSchema> {
         let column = |(name, ty, guessed): &(&str, Type, bool)| Column {

@@ -1,45 +1,87 @@
 //! `emulator`: runs an emulator until SIGTERM or Ctrl-C.
 
 use std::path::Path;
+use std::str::FromStr;
 
-use millstream_emulator::pubsub::{Builder, Faults, Server};
-use tokio::signal::unix::{SignalKind, signal};
+use millstream_bigquery_emulator as bigquery;
+use millstream_emulator::pubsub;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
-use crate::arguments::{Emulator, PubsubEmulator};
+use crate::arguments::{BigqueryEmulator, Emulator, PubsubEmulator};
 use crate::output;
 
 /// Runs it.
 pub(crate) fn command(emulator: &Emulator) -> Result<(), Failure> {
-    let Emulator::Pubsub(arguments) = emulator;
-    let server = builder(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::Failed(format!("cannot start threads: {e}")))?;
-    runtime.block_on(serve(server, arguments))
+    match emulator {
+        Emulator::Pubsub(arguments) => runtime.block_on(serve_pubsub(pubsub_builder(arguments)?, arguments)),
+        Emulator::Bigquery(arguments) => {
+            runtime.block_on(serve_bigquery(bigquery_builder(arguments)?, arguments))
+        }
+    }
 }
 
-async fn serve(server: Builder, arguments: &PubsubEmulator) -> Result<(), Failure> {
-    // Taken before anybody can know that it runs.
-    let signals =
-        signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-    let (mut terminate, mut interrupt) =
-        signals.map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+/// SIGTERM and Ctrl-C, taken before anybody can know that it runs.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn take() -> Result<Self, Failure> {
+        let taken =
+            signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+        let (terminate, interrupt) =
+            taken.map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+        Ok(Self { terminate, interrupt })
+    }
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+async fn serve_pubsub(server: pubsub::Builder, arguments: &PubsubEmulator) -> Result<(), Failure> {
+    let signals = Signals::take()?;
     let listen = arguments.listen;
     let server = server.start().await;
     let server =
         server.map_err(|e| Failure::Failed(format!("the emulator cannot start on {listen}: {e}")))?;
     let address = server.address();
-    if let Some(file) = &arguments.port_file {
-        write_whole(file, &format!("{}\n", address.port()))
-            .map_err(|e| Failure::Failed(format!("cannot write {}: {e}", file.display())))?;
-    }
+    write_ports(arguments.port_file.as_deref(), &[address.port()])?;
     output::print(&format!("Pub/Sub emulator on {address}\nPUBSUB_EMULATOR_HOST={address}\n"));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    signals.wait().await;
     server.stop().await;
     Ok(())
+}
+
+async fn serve_bigquery(server: bigquery::Builder, arguments: &BigqueryEmulator) -> Result<(), Failure> {
+    let signals = Signals::take()?;
+    let server = server.start().await.map_err(|e| {
+        let (rest, grpc) = (arguments.rest, arguments.grpc);
+        Failure::Failed(format!("the emulator cannot start on {rest} and {grpc}: {e}"))
+    })?;
+    let (rest, grpc) = (server.rest(), server.grpc());
+    write_ports(arguments.port_file.as_deref(), &[rest.port(), grpc.port()])?;
+    output::print(&format!(
+        "BigQuery emulator: REST on {rest}, Storage Write on {grpc}\nBIGQUERY_EMULATOR_HOST=http://{rest}\n\
+         BIGQUERY_STORAGE_EMULATOR_HOST={grpc}\n"
+    ));
+    signals.wait().await;
+    server.stop().await;
+    Ok(())
+}
+
+/// Writes ports, a line each.
+fn write_ports(file: Option<&Path>, ports: &[u16]) -> Result<(), Failure> {
+    let Some(file) = file else { return Ok(()) };
+    let text: String = ports.iter().map(|port| format!("{port}\n")).collect();
+    write_whole(file, &text).map_err(|e| Failure::Failed(format!("cannot write {}: {e}", file.display())))
 }
 
 /// Whoever waits for the file never sees half of it.
@@ -50,7 +92,7 @@ fn write_whole(file: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&unfinished, file)
 }
 
-fn builder(arguments: &PubsubEmulator) -> Result<Builder, Failure> {
+fn pubsub_builder(arguments: &PubsubEmulator) -> Result<pubsub::Builder, Failure> {
     let full = |name: &str, kind: &str| {
         if name.contains('/') {
             name.to_owned()
@@ -58,7 +100,7 @@ fn builder(arguments: &PubsubEmulator) -> Result<Builder, Failure> {
             format!("projects/{}/{kind}/{name}", arguments.project)
         }
     };
-    let mut builder = Server::builder().listen(arguments.listen);
+    let mut builder = pubsub::Server::builder().listen(arguments.listen);
     if let Some(data) = &arguments.data {
         builder = builder.data(data);
     }
@@ -77,7 +119,29 @@ fn builder(arguments: &PubsubEmulator) -> Result<Builder, Failure> {
     Ok(builder)
 }
 
-fn faults(text: &str) -> Result<Faults, Failure> {
+fn bigquery_builder(arguments: &BigqueryEmulator) -> Result<bigquery::Builder, Failure> {
+    let mut builder = bigquery::Server::builder()
+        .rest(arguments.rest)
+        .grpc(arguments.grpc)
+        .request_bytes(arguments.request_bytes)
+        .schema_delay(arguments.schema_delay)
+        .apply_delay(arguments.apply_delay)
+        .require_routing(!arguments.no_routing);
+    if let Some(data) = &arguments.data {
+        builder = builder.data(data);
+    }
+    if let Some(text) = &arguments.faults {
+        builder = builder.faults(faults(text)?);
+    }
+    for dataset in &arguments.datasets {
+        let (name, location) = dataset.split_once('@').unwrap_or((dataset, "US"));
+        let (project, name) = name.rsplit_once(':').unwrap_or((&arguments.project, name));
+        builder = builder.dataset(project, name, location);
+    }
+    Ok(builder)
+}
+
+fn faults<F: FromStr<Err = String>>(text: &str) -> Result<F, Failure> {
     let file = Path::new(text);
     let text = if file.is_file() {
         std::fs::read_to_string(file).map_err(|e| Failure::Usage(format!("--faults {text}: {e}")))?

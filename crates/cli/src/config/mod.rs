@@ -2,6 +2,7 @@
 //!
 //! The doc comments of these structs are the config's reference: the JSON Schema and the README's tables come from them.
 
+mod bigquery;
 mod document;
 mod http;
 mod problem;
@@ -20,6 +21,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+pub(crate) use bigquery::{BigqueryConfig, CreateMode, Delivery};
 pub(crate) use document::{Node, Step, locate};
 pub(crate) use http::{HttpConfig, MetricsConfig};
 pub(crate) use problem::{Problem, Problems};
@@ -454,6 +456,8 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// `PUBSUB_EMULATOR_HOST`, which every Pub/Sub client honours.
     pub(crate) pubsub_emulator: Option<String>,
+    /// `BIGQUERY_EMULATOR_HOST` and `BIGQUERY_STORAGE_EMULATOR_HOST`: an emulator's REST and gRPC endpoints.
+    pub(crate) bigquery_emulator: [Option<String>; 2],
 }
 
 impl Loaded {
@@ -465,8 +469,11 @@ impl Loaded {
             .and_then(|root| reader::read::<Config>(&root).map(|config| (root, config)));
         match parsed {
             Ok((root, config)) => {
-                let pubsub_emulator = environment("PUBSUB_EMULATOR_HOST").filter(|host| !host.is_empty());
-                Ok(Self { file: file.to_owned(), text, root, config, pubsub_emulator })
+                let host = |name: &str| environment(name).filter(|host| !host.is_empty());
+                let pubsub_emulator = host("PUBSUB_EMULATOR_HOST");
+                let bigquery_emulator =
+                    ["BIGQUERY_EMULATOR_HOST", "BIGQUERY_STORAGE_EMULATOR_HOST"].map(host);
+                Ok(Self { file: file.to_owned(), text, root, config, pubsub_emulator, bigquery_emulator })
             }
             Err(problem) => Err(Problems { file: shown, text, problems: vec![problem] }),
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::bigquery::BigqueryConfig;
 use super::pubsub::PubsubSinkConfig;
 use super::quantities::Bytes;
 
@@ -15,6 +16,8 @@ use super::quantities::Bytes;
 pub(crate) enum SinkConfig {
     /// Tables of a DuckDB file.
     Duckdb(DuckdbConfig),
+    /// Tables of a BigQuery dataset.
+    Bigquery(Box<BigqueryConfig>),
     /// Messages of a Pub/Sub topic.
     Pubsub(PubsubSinkConfig),
     /// Counts and drops, for measuring.
@@ -26,6 +29,7 @@ impl SinkConfig {
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             SinkConfig::Duckdb(duckdb) => duckdb.name.as_deref(),
+            SinkConfig::Bigquery(bigquery) => bigquery.name.as_deref(),
             SinkConfig::Pubsub(topic) => topic.name.as_deref(),
             SinkConfig::Discard(discard) => discard.name.as_deref(),
         }
@@ -35,6 +39,7 @@ impl SinkConfig {
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             SinkConfig::Duckdb(_) => "duckdb",
+            SinkConfig::Bigquery(_) => "bigquery",
             SinkConfig::Pubsub(_) => "pubsub",
             SinkConfig::Discard(_) => "discard",
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use millstream_bigquery::BigqueryConfig;
 use millstream_pubsub::sink::SinkConfig as TopicConfig;
 
 use super::{Checker, PARALLEL_MAX};
@@ -18,6 +19,7 @@ pub(crate) struct SinkPlan {
 #[derive(Debug, Clone)]
 pub(crate) enum SinkKind {
     Duckdb(DuckdbPlan),
+    Bigquery(Box<BigqueryConfig>),
     Pubsub(TopicConfig),
     Discard,
 }
@@ -49,9 +51,14 @@ impl Checker<'_> {
         }
         let mut sinks: Vec<SinkPlan> = Vec::new();
         for (index, sink) in config.sinks.iter().enumerate() {
+            let name = self.sink_name(index, &config.sinks);
             let kind = match sink {
                 SinkConfig::Duckdb(duckdb) => {
                     SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline))
+                }
+                SinkConfig::Bigquery(given) => {
+                    let mode = config.dedupe.mode;
+                    SinkKind::Bigquery(Box::new(self.bigquery(index, given, mode, (pipeline, &name))))
                 }
                 SinkConfig::Pubsub(topic) => {
                     // Of a name that makes no sense the plan is never used.
@@ -59,7 +66,6 @@ impl Checker<'_> {
                 }
                 SinkConfig::Discard(_) => SinkKind::Discard,
             };
-            let name = self.sink_name(index, &config.sinks);
             if sinks.iter().any(|s| s.name == name) {
                 let message = format!("two sinks are called `{name}`");
                 self.problem(
@@ -100,6 +106,51 @@ impl Checker<'_> {
         of_type.to_owned()
     }
 
+    /// Whether a layout makes sense with what is remembered of events.
+    pub(super) fn layout(
+        &mut self,
+        index: usize,
+        layout: Layout,
+        delete: Option<config::DeleteMode>,
+        mode: DedupeMode,
+    ) {
+        let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
+        if mode == DedupeMode::Latest && layout != Layout::Replica {
+            let layout = if layout == Layout::Append { "append" } else { "changelog" };
+            self.problem(
+                &at("layout"),
+                format!("`dedupe: latest` drops late events, which the history of `layout: {layout}` needs"),
+                "use `dedupe: exact`, or `layout: replica` for this sink",
+            );
+        }
+        if mode == DedupeMode::Off && layout == Layout::Replica {
+            self.problem(
+                &at("layout"),
+                "`dedupe: off` keeps no order of a key's events, which `layout: replica` needs",
+                "use `dedupe: exact` or `dedupe: latest`, or `layout: append` with its latest view",
+            );
+        }
+        if delete.is_some() && layout != Layout::Replica {
+            self.problem(
+                &at("delete"),
+                "`delete` is only for `layout: replica`",
+                "histories keep deletes as rows",
+            );
+        }
+    }
+
+    /// The template of tables' names.
+    pub(super) fn table_name(&mut self, index: usize, given: Option<&String>) -> String {
+        let table_name = given.cloned().unwrap_or_else(|| "{table}".to_owned());
+        let literal = table_name.replace("{db}", "").replace("{schema}", "").replace("{table}", "");
+        if !table_name.contains("{table}") || literal.contains(['{', '}']) {
+            let at = [Step::from("sinks"), Step::from(index), Step::from("table_name")];
+            let help = "`{db}`, `{schema}` and `{table}` are filled in";
+            self.problem(&at, "`table_name` must contain `{table}` and no other braces", help);
+        }
+        table_name
+    }
+
     fn duckdb(
         &mut self,
         index: usize,
@@ -108,34 +159,8 @@ impl Checker<'_> {
         pipeline: &str,
     ) -> DuckdbPlan {
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
-        if mode == DedupeMode::Latest && duckdb.layout != Layout::Replica {
-            let layout = if duckdb.layout == Layout::Append { "append" } else { "changelog" };
-            self.problem(
-                &at("layout"),
-                format!("`dedupe: latest` drops late events, which the history of `layout: {layout}` needs"),
-                "use `dedupe: exact`, or `layout: replica` for this sink",
-            );
-        }
-        if mode == DedupeMode::Off && duckdb.layout == Layout::Replica {
-            self.problem(
-                &at("layout"),
-                "`dedupe: off` keeps no order of a key's events, which `layout: replica` needs",
-                "use `dedupe: exact` or `dedupe: latest`, or `layout: append` with its latest view",
-            );
-        }
-        if duckdb.delete.is_some() && duckdb.layout != Layout::Replica {
-            self.problem(
-                &at("delete"),
-                "`delete` is only for `layout: replica`",
-                "histories keep deletes as rows",
-            );
-        }
-        let table_name = duckdb.table_name.clone().unwrap_or_else(|| "{table}".to_owned());
-        let literal = table_name.replace("{db}", "").replace("{schema}", "").replace("{table}", "");
-        if !table_name.contains("{table}") || literal.contains(['{', '}']) {
-            let help = "`{db}`, `{schema}` and `{table}` are filled in";
-            self.problem(&at("table_name"), "`table_name` must contain `{table}` and no other braces", help);
-        }
+        self.layout(index, duckdb.layout, duckdb.delete, mode);
+        let table_name = self.table_name(index, duckdb.table_name.as_ref());
         let own = ["temp", "system", "information_schema", "pg_catalog"];
         if duckdb.dataset.as_ref().is_some_and(|dataset| own.contains(&&*dataset.to_lowercase())) {
             self.problem(&at("dataset"), "DuckDB keeps this schema for itself", "choose another name");
@@ -168,7 +193,16 @@ impl Checker<'_> {
 
 /// Whether two sinks would write into the same tables.
 fn same_tables(a: &SinkKind, b: &SinkKind) -> bool {
-    let (SinkKind::Duckdb(a), SinkKind::Duckdb(b)) = (a, b) else { return false };
+    let (a, b) = match (a, b) {
+        (SinkKind::Duckdb(a), SinkKind::Duckdb(b)) => (a, b),
+        (SinkKind::Bigquery(a), SinkKind::Bigquery(b)) => {
+            return a.project == b.project
+                && a.dataset == b.dataset
+                && a.layout.name() == b.layout.name()
+                && a.table_name == b.table_name;
+        }
+        _ => return false,
+    };
     a.path == b.path
         && a.dataset.eq_ignore_ascii_case(&b.dataset)
         && a.layout == b.layout

@@ -42,3 +42,40 @@ fn what_makes_no_sense_is_told() {
     assert_eq!(name.code, 1);
     assert!(name.err.contains("Invalid [topics] name"), "{}", name.err);
 }
+
+#[test]
+fn the_bigquery_emulator_says_where_it_is_and_ends_cleanly() {
+    let place = Workplace::new("");
+    let words = [
+        "emulator",
+        "bigquery",
+        "--rest",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--port-file",
+        "ports",
+        "--data",
+        "data",
+        "--dataset",
+        "shop@EU",
+        "--faults",
+        "cut=0.5",
+    ];
+    let running = place.start(&words, || place.path("ports").exists());
+    let ports = std::fs::read_to_string(place.path("ports")).unwrap();
+    let ports: Vec<u16> = ports.lines().map(|port| port.parse().unwrap()).collect();
+    for port in &ports {
+        std::net::TcpStream::connect(("127.0.0.1", *port)).unwrap();
+    }
+    running.signal("TERM");
+    let ended = running.end().ok();
+    assert!(
+        ended.out.contains(&format!("BIGQUERY_EMULATOR_HOST=http://127.0.0.1:{}\n", ports[0])),
+        "{}",
+        ended.out
+    );
+    assert!(place.path("data/warehouse.duckdb").exists());
+    let wrong = place.run(&["emulator", "bigquery", "--rest", "127.0.0.1:0", "--faults", "cuts=0.5"]);
+    assert!(wrong.code == 2 && wrong.err.contains("there is no fault `cuts`"), "{}", wrong.err);
+}

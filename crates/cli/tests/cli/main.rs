@@ -3,6 +3,7 @@
 // Helpers of tests are not tests in clippy's eyes.
 #![allow(clippy::unwrap_used)]
 
+mod bigquery;
 mod dead_letters;
 mod emulator;
 mod http;

@@ -176,6 +176,16 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
+/// A text as SQL has it; one with a NUL is put together.
+pub(crate) fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\0') {
+        format!("('{}')", quoted.replace('\0', "' || chr(0) || '"))
+    } else {
+        format!("'{quoted}'")
+    }
+}
+
 /// A name in double quotes.
 pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))

@@ -8,6 +8,7 @@
 #![expect(clippy::type_complexity, reason = "tables of the corpus read best as nested literals")]
 
 mod bad_input;
+mod bigquery;
 mod canonical;
 mod cause;
 mod cell;

@@ -15,7 +15,7 @@ use crate::pipeline::{Pipeline, Summary};
 use crate::publisher::{PATIENCE, Publisher, topics};
 
 /// Everything that can go wrong between Pub/Sub and its clients, at rates that hit every scenario.
-const FAULTS: &str = "unavailable=0.05,lost_answer=0.02,cut=0.05,duplicate=0.1,reorder=0.3,lost_ack=0.1,slow_ack=0.1,early_expiry=0.05";
+pub(crate) const FAULTS: &str = "unavailable=0.05,lost_answer=0.02,cut=0.05,duplicate=0.1,reorder=0.3,lost_ack=0.1,slow_ack=0.1,early_expiry=0.05";
 /// Kills in all, over all scenarios.
 const KILLS_OF_PIPELINE: usize = 30;
 const KILLS_OF_EMULATOR: usize = 10;
@@ -155,7 +155,7 @@ impl Drop for Emulator {
 }
 
 /// How often the `index`th of `count` is hit, if `all` hits are shared out evenly.
-fn share(all: usize, index: usize, count: usize) -> usize {
+pub(crate) fn share(all: usize, index: usize, count: usize) -> usize {
     (index + 1) * all / count - index * all / count
 }
 

@@ -1,0 +1,15 @@
+//! Rows as protobuf messages, read by the descriptor that came with them, into Arrow's columns.
+
+mod bignumeric;
+mod builder;
+mod civil;
+mod plan;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub(crate) use bignumeric::canonical;
+pub(crate) use civil::{date_text, datetime_text, time_text, timestamp};
+pub(crate) use plan::{Mismatch, Plan};
+pub(crate) use reader::{Batch, Changes, Kind, read};

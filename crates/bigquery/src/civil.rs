@@ -1,0 +1,89 @@
+//! Dates and times of day in the packed form that the write API has for TIME and DATETIME.
+
+use crate::unfit::Unfit;
+
+const DAY_US: i64 = 86_400_000_000;
+/// 0001-01-01 and 9999-12-31 as days since 1970-01-01.
+const DAYS: std::ops::RangeInclusive<i32> = -719_162..=2_932_896;
+
+pub(crate) fn date(days: i32) -> Result<i32, Unfit> {
+    if DAYS.contains(&days) { Ok(days) } else { Err(Unfit::Date) }
+}
+
+/// A TIME: `hour << 32 | minute << 26 | second << 20 | microsecond`.
+#[inline]
+pub(crate) fn time(us: i64) -> Result<i64, Unfit> {
+    if (0..DAY_US).contains(&us) { Ok(packed_time(us)) } else { Err(Unfit::Time) }
+}
+
+/// A DATETIME: a time with `year << 46 | month << 42 | day << 37`.
+#[inline]
+pub(crate) fn date_time(us: i64) -> Result<i64, Unfit> {
+    let days = us.div_euclid(DAY_US);
+    match i32::try_from(days) {
+        Ok(day) if DAYS.contains(&day) => {}
+        _ => return Err(Unfit::DateTime),
+    }
+    let (year, month, day) = civil(days);
+    Ok(year << 46 | month << 42 | day << 37 | packed_time(us.rem_euclid(DAY_US)))
+}
+
+pub(crate) fn timestamp(us: i64) -> Result<i64, Unfit> {
+    const FIRST: i64 = -719_162 * DAY_US;
+    const END: i64 = 2_932_897 * DAY_US;
+    if (FIRST..END).contains(&us) { Ok(us) } else { Err(Unfit::Timestamp) }
+}
+
+fn packed_time(us: i64) -> i64 {
+    let (seconds, fraction) = (us / 1_000_000, us % 1_000_000);
+    (seconds / 3600) << 32 | (seconds / 60 % 60) << 26 | (seconds % 60) << 20 | fraction
+}
+
+/// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant's `civil_from_days`).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unpacked(v: i64) -> (i64, i64, i64, i64, i64, i64, i64) {
+        (v >> 46, v >> 42 & 15, v >> 37 & 31, v >> 32 & 31, v >> 26 & 63, v >> 20 & 63, v & 0xf_ffff)
+    }
+
+    #[test]
+    fn date_times_are_packed() {
+        assert_eq!(unpacked(date_time(0).unwrap()), (1970, 1, 1, 0, 0, 0, 0));
+        assert_eq!(unpacked(date_time(-1).unwrap()), (1969, 12, 31, 23, 59, 59, 999_999));
+        let leap = (19_782 * 86_400 + 86_399) * 1_000_000 + 5;
+        assert_eq!(unpacked(date_time(leap).unwrap()), (2024, 2, 29, 23, 59, 59, 5));
+    }
+
+    #[test]
+    fn the_years_are_1_to_9999() {
+        let (first, last) = (-719_162 * DAY_US, 2_932_897 * DAY_US - 1);
+        assert_eq!(unpacked(date_time(first).unwrap()), (1, 1, 1, 0, 0, 0, 0));
+        assert_eq!(unpacked(date_time(last).unwrap()), (9999, 12, 31, 23, 59, 59, 999_999));
+        assert_eq!((timestamp(first), timestamp(last)), (Ok(first), Ok(last)));
+        for us in [first - 1, last + 1, i64::MIN, i64::MAX] {
+            assert_eq!((date_time(us), timestamp(us)), (Err(Unfit::DateTime), Err(Unfit::Timestamp)));
+        }
+        assert_eq!((date(-719_162), date(2_932_896)), (Ok(-719_162), Ok(2_932_896)));
+        assert_eq!((date(-719_163), date(2_932_897)), (Err(Unfit::Date), Err(Unfit::Date)));
+    }
+
+    #[test]
+    fn a_day_has_no_24th_hour() {
+        assert_eq!(unpacked(time(DAY_US - 1).unwrap()), (0, 0, 0, 23, 59, 59, 999_999));
+        assert_eq!((time(DAY_US), time(-1)), (Err(Unfit::Time), Err(Unfit::Time)));
+    }
+}

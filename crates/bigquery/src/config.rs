@@ -1,0 +1,109 @@
+//! What can be set on a BigQuery sink.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use millstream_core::evolution::ChangePolicy;
+
+use crate::connection::Connection;
+
+/// The shape in which events land.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Every distinct event in `T_raw`, and a view `T_latest` of the current rows.
+    Append,
+    /// Every distinct event in `T_changelog`, with the row before and after.
+    Changelog,
+    /// The current rows in `T`, by native upserts.
+    Replica {
+        /// What becomes of deleted rows.
+        delete: DeleteMode,
+    },
+}
+
+impl Layout {
+    /// Its name in labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Append => "append",
+            Layout::Changelog => "changelog",
+            Layout::Replica { .. } => "replica",
+        }
+    }
+}
+
+/// What a replica does with deleted rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteMode {
+    /// Removes them.
+    Hard,
+    /// Keeps them, marked by `_metadata_deleted`.
+    Soft,
+}
+
+/// How the rows of a history are written. Replicas have native upserts, which a repeated row does not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Buffered streams with offsets, flushed after the checkpoint.
+    ExactlyOnce,
+    /// The default stream: rows are visible at once, and some come twice after a crash.
+    AtLeastOnce,
+}
+
+/// One BigQuery sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BigqueryConfig {
+    /// The sink's name, unique in the pipeline and stable across restarts, e.g. `bigquery`.
+    pub name: String,
+    /// The pipeline's name: what another pipeline wrote is never taken for its own.
+    pub pipeline: String,
+    /// Where and as whom.
+    pub connection: Connection,
+    /// The project of the dataset, which also pays for queries.
+    pub project: String,
+    /// The dataset that holds the tables.
+    pub dataset: String,
+    /// Where the dataset is or is made; `None`: wherever it is, and `US` for a new one.
+    pub location: Option<String>,
+    /// The shape in which events land.
+    pub layout: Layout,
+    /// How histories are written.
+    pub delivery: Delivery,
+    /// Whether the dataset and tables are made when they are first needed.
+    pub create: bool,
+    /// Template of table names over `{db}`, `{schema}` and `{table}`.
+    pub table_name: String,
+    /// What becomes of type changes that are no widening.
+    pub on_type_change: ChangePolicy,
+    /// Whether the history may hold one event twice: at least once, or nothing deduplicated before it.
+    pub history_repeats: bool,
+    /// How old what readers of a replica see may be: the table's `max_staleness`.
+    pub freshness: Duration,
+    /// How long partitions of histories are kept; `None`: for ever.
+    pub partition_expiration: Option<Duration>,
+    /// Labels of tables that are made, beside Millstream's own.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl BigqueryConfig {
+    /// A sink with every default.
+    pub fn new(name: &str, project: &str, dataset: &str, layout: Layout) -> Self {
+        Self {
+            name: name.to_owned(),
+            pipeline: String::new(),
+            connection: Connection::default(),
+            project: project.to_owned(),
+            dataset: dataset.to_owned(),
+            location: None,
+            layout,
+            delivery: Delivery::ExactlyOnce,
+            create: true,
+            table_name: "{table}".to_owned(),
+            on_type_change: ChangePolicy::default(),
+            history_repeats: false,
+            freshness: Duration::from_secs(15 * 60),
+            partition_expiration: None,
+            labels: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The table of a source table: found, taken on, or made.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millstream_core::sink::SinkNotice;
+use millstream_core::{Error, Order, Result, RowSchema, Type};
+use millstream_layout::names::table_candidates;
+use millstream_layout::{Shape, StoredKey, StoredTable, TargetColumn, history, object, replica};
+
+use crate::config::Layout;
+use crate::dialect;
+use crate::field::{Field, Mode};
+use crate::form::{self, Objects};
+use crate::names::{fold, table_name};
+use crate::note::{self, TableNote};
+use crate::resource::TableId;
+use crate::session::Session;
+use crate::table_resource::{Partitioning, Table};
+use crate::target::notice;
+
+/// Names before those that are only numbered.
+const NAMED_CANDIDATES: usize = 3;
+
+/// A table, as Millstream and as the service knows it.
+pub(crate) struct Found {
+    pub(crate) stored: StoredTable,
+    pub(crate) actual: Table,
+    /// The order of its last truncate.
+    pub(crate) truncated: Option<Order>,
+    /// Whether it may hold a row twice.
+    pub(crate) repeats: bool,
+}
+
+/// What a layout's table holds.
+pub(crate) fn what(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Append => "Full history",
+        Layout::Changelog => "Full history, with the row before and after,",
+        Layout::Replica { .. } => "Current rows",
+    }
+}
+
+/// A table that has to be there.
+pub(crate) async fn table(session: &Session, id: &TableId) -> Result<Table> {
+    let gone =
+        || Error::fatal(format!("{id} is gone: it was dropped or renamed while the pipeline wrote to it"));
+    session.rest.table(id).await?.ok_or_else(gone)
+}
+
+/// The table for rows of `schema`.
+pub(crate) async fn find(
+    session: &mut Session,
+    schema: &Arc<RowSchema>,
+    order: Order,
+    notices: &mut Vec<SinkNotice>,
+) -> Result<Option<Found>> {
+    let layout = session.config.layout;
+    let mut free = None;
+    // The one that it had before, wherever among the candidates that is: which names were taken then may be another thing now.
+    for (at, base) in candidates(session, schema).into_iter().enumerate() {
+        let (name, view) = names_of(layout, &base);
+        let names: Vec<_> = [Some(&name), view.as_ref()].into_iter().flatten().map(|n| fold(n)).collect();
+        if names.iter().any(|name| session.taken.contains(name)) {
+            continue;
+        }
+        let Some(actual) = session.rest.table(&session.table(&name)).await? else {
+            free.get_or_insert((at, base));
+            if at >= NAMED_CANDIDATES {
+                break;
+            }
+            continue;
+        };
+        if let Some(found) = take_on(session, schema, order, (&name, view), actual)? {
+            session.taken.extend(names);
+            return Ok(Some(found));
+        }
+    }
+    if matches!(layout, Layout::Replica { .. }) && schema.columns.is_empty() {
+        return Ok(None);
+    }
+    if let Some((at, base)) = free {
+        let (name, view) = names_of(layout, &base);
+        session.taken.extend([Some(&name), view.as_ref()].into_iter().flatten().map(|n| fold(n)));
+        if !session.config.create {
+            return Err(missing(session, schema, &session.table(&name)));
+        }
+        let Some(found) = create(session, schema, order, (&name, view), notices).await? else {
+            return Ok(None);
+        };
+        let source = schema.table.qualified();
+        if at > 0 {
+            let text =
+                format!("table {source} is called {base}, because its own name is taken by another table");
+            notices.push(notice("table_renamed", text));
+        }
+        if schema.key.is_empty() && !schema.columns.is_empty() {
+            let missing = match layout {
+                Layout::Append => "no latest view",
+                Layout::Changelog => "no key in its rows",
+                Layout::Replica { .. } => "no replica",
+            };
+            let text = format!("table {source} has no key, hence {missing}; set one in the config");
+            notices.push(notice("no_key", text));
+        }
+        return Ok(Some(found));
+    }
+    Err(Error::fatal(format!("no free name for table {} in {}", schema.table, session.dataset)))
+}
+
+/// Base names, best first.
+fn candidates(session: &Session, schema: &RowSchema) -> Vec<String> {
+    let mut bases: Vec<String> = table_candidates(&schema.table, &session.config.table_name)
+        .iter()
+        .map(|name| table_name(name))
+        .collect();
+    let last = bases.last().cloned().unwrap_or_default();
+    bases.extend((2..100).map(|number| format!("{last}_{number}")));
+    bases
+}
+
+fn names_of(layout: Layout, base: &str) -> (String, Option<String>) {
+    match layout {
+        Layout::Append => (format!("{base}_raw"), Some(format!("{base}_latest"))),
+        Layout::Changelog => (format!("{base}_changelog"), None),
+        Layout::Replica { .. } => (base.to_owned(), None),
+    }
+}
+
+fn missing(session: &Session, schema: &RowSchema, id: &TableId) -> Error {
+    let layout = session.config.layout;
+    let ddl = new_stored(session, schema, Order::MIN, "t", None).map(|stored| {
+        let objects = new_objects(layout);
+        let fields = form::fields(layout, &stored, objects.as_ref());
+        fields.iter().map(Field::ddl).collect::<Vec<_>>().join(", ")
+    });
+    Error::fatal(format!(
+        "there is no table {id}, and the config says `create: never`: make it with the columns ({})",
+        ddl.unwrap_or_default()
+    ))
+}
+
+fn new_objects(layout: Layout) -> Option<Objects> {
+    (layout == Layout::Changelog).then(|| Objects {
+        source: object::Nested::new(object::source_shape()),
+        transaction: object::Nested::new(object::transaction_shape()),
+    })
+}
+
+fn new_stored(
+    session: &Session,
+    schema: &RowSchema,
+    order: Order,
+    name: &str,
+    view: Option<String>,
+) -> Result<StoredTable> {
+    let columns = schema.key_names().map(str::to_owned).collect();
+    let mut stored = StoredTable {
+        source: (*schema.table).clone(),
+        layout: session.config.layout.name().to_owned(),
+        name: name.to_owned(),
+        view,
+        keys: vec![StoredKey { columns, order, first: true }],
+        initial: 0,
+        truncated: None,
+        shape: Shape::default(),
+    };
+    stored.shape.bind(
+        &Arc::new(schema.clone()),
+        dialect::of(session.config.layout),
+        session.rules(),
+        &HashSet::new(),
+    )?;
+    if let Layout::Replica { .. } = session.config.layout {
+        // A primary key is declared whole, also where the first row has no value for a part of it.
+        for name in schema.key_names() {
+            if stored.shape.candidates(name).next().is_none() {
+                stored.shape.learn(&dialect::COLUMNS, name, Type::Text);
+            }
+        }
+    }
+    stored.initial = stored.shape.columns.len();
+    Ok(stored)
+}
+
+async fn create(
+    session: &Session,
+    schema: &RowSchema,
+    order: Order,
+    (name, view): (&str, Option<String>),
+    notices: &mut Vec<SinkNotice>,
+) -> Result<Option<Found>> {
+    let layout = session.config.layout;
+    let stored = new_stored(session, schema, order, name, view)?;
+    let objects = new_objects(layout);
+    let mut fields = form::fields(layout, &stored, objects.as_ref());
+    let mut primary_key = Vec::new();
+    if let Layout::Replica { .. } = layout {
+        if let Some(problem) = form::key_problem(&stored, &fields) {
+            notices.push(notice(
+                "no_replica",
+                format!(
+                    "{} cannot be a replica with native upserts and is left out: {problem}; use `layout: append` for it",
+                    schema.table
+                ),
+            ));
+            return Ok(None);
+        }
+        primary_key = form::key_names(&stored);
+        for field in fields.iter_mut().filter(|f| primary_key.contains(&f.name)) {
+            field.mode = Mode::Required;
+        }
+    }
+    let table_note = TableNote {
+        pipeline: session.config.pipeline.clone(),
+        sink: session.config.name.clone(),
+        source: stored.source.clone(),
+        keys: stored.keys.clone(),
+        truncated: None,
+        repeats: session.config.history_repeats,
+    };
+    let partitioning = form::partitioned_by(&session.config).map(|column| Partitioning {
+        column: Some(column.to_owned()),
+        expiration: session.config.partition_expiration,
+        ..Partitioning::default()
+    });
+    let table = Table {
+        clustering: form::clustering(layout, &stored, &fields),
+        primary_key,
+        fields,
+        partitioning,
+        labels: labels(session),
+        description: Some(table_note.describe(None, what(layout))),
+        max_staleness: session.max_staleness(),
+        ..Table::default()
+    };
+    let id = session.table(name);
+    let is_new = session.rest.create_table(&id, &table).await?;
+    // What the service made of it, and its version.
+    let actual = self::table(session, &id).await?;
+    if !is_new {
+        // Somebody was faster, perhaps another sink.
+        let taken = take_on(session, schema, order, (name, stored.view), actual)?;
+        let other =
+            || Error::transient(format!("{id} was just made by another sink: another name is looked for"));
+        return taken.map(Some).ok_or_else(other);
+    }
+    let repeats = session.config.history_repeats;
+    Ok(Some(Found { stored, actual, truncated: None, repeats }))
+}
+
+fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
+    let mut labels = session.config.labels.clone();
+    let fine = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '-' };
+    let value = |text: &str| text.to_lowercase().chars().map(fine).take(63).collect::<String>();
+    labels.insert("millstream_pipeline".to_owned(), value(&session.config.pipeline));
+    labels.insert("millstream_sink".to_owned(), value(&session.config.name));
+    labels
+}
+
+/// A table that is there: ours, one that may become ours, or (`None`) another's.
+fn take_on(
+    session: &Session,
+    schema: &RowSchema,
+    order: Order,
+    (name, view): (&str, Option<String>),
+    actual: Table,
+) -> Result<Option<Found>> {
+    if actual.view.is_some() {
+        return Ok(None);
+    }
+    let layout = session.config.layout;
+    let note = actual.description.as_deref().and_then(TableNote::read);
+    if let Some(note) = &note {
+        let is_ours = note.pipeline == session.config.pipeline && note.sink == session.config.name;
+        if !is_ours || note.source != *schema.table {
+            return Ok(None);
+        }
+    }
+    let is_ours = note.is_some();
+    let repeats = session.config.history_repeats || note.as_ref().is_some_and(|note| note.repeats);
+    let truncated = note.as_ref().and_then(|note| note.truncated);
+    let keys = note.map_or_else(
+        || vec![StoredKey { columns: schema.key_names().map(str::to_owned).collect(), order, first: true }],
+        |note| note.keys,
+    );
+    let own: Vec<String> = match layout {
+        Layout::Append => history::own_columns().iter().map(|f| f.name.to_string()).collect(),
+        Layout::Replica { .. } => replica::own_columns().iter().map(|f| f.name.to_string()).collect(),
+        Layout::Changelog => Vec::new(),
+    };
+    let (shape, initial) = match layout {
+        Layout::Changelog => {
+            let image = actual.fields.iter().find(|f| f.name == "after");
+            let shape = image.map(note::read_record).unwrap_or_default();
+            let initial = shape.columns.len();
+            (shape, initial)
+        }
+        Layout::Append | Layout::Replica { .. } => {
+            let is_own = |field: &&Field| own.iter().any(|name| fold(name) == fold(&field.name));
+            let first_own = actual.fields.iter().position(|f| is_own(&f)).unwrap_or(actual.fields.len());
+            let of_source = |fields: &[Field]| -> Vec<_> {
+                fields
+                    .iter()
+                    .filter(|f| !is_own(f))
+                    .filter_map(|f| of_schema(note::read(f)?, schema))
+                    .collect()
+            };
+            let mut columns = of_source(&actual.fields[..first_own]);
+            let initial = columns.len();
+            columns.extend(of_source(&actual.fields[first_own..]));
+            (Shape { columns }, initial)
+        }
+    };
+    let stored = StoredTable {
+        source: (*schema.table).clone(),
+        layout: layout.name().to_owned(),
+        name: name.to_owned(),
+        view,
+        keys,
+        initial,
+        truncated: None,
+        shape,
+    };
+    if let Layout::Replica { .. } = layout {
+        let declared: Vec<_> = actual.primary_key.iter().map(|name| fold(name)).collect();
+        let wanted: Vec<_> = schema.key_names().map(fold).collect();
+        if !is_ours
+            && !schema.key.is_empty()
+            && declared != wanted
+            && actual.primary_key != form::key_names(&stored)
+        {
+            return Err(Error::fatal(format!(
+                "{} has the primary key ({}), and rows of {} have ({}): declare that one, or write to another table",
+                session.table(name),
+                actual.primary_key.join(", "),
+                schema.table,
+                schema.key_names().collect::<Vec<_>>().join(", ")
+            )));
+        }
+    }
+    let nullable = |name: &&String| {
+        actual.fields.iter().any(|f| fold(&f.name) == fold(name) && f.mode != Mode::Required)
+    };
+    if let Some(column) = actual.primary_key.iter().find(nullable) {
+        return Err(Error::fatal(format!(
+            "{}: column {column} of its primary key may be NULL, so that rows without a value there would replace each other; make it REQUIRED",
+            session.table(name)
+        )));
+    }
+    Ok(Some(Found { stored, actual, truncated, repeats }))
+}
+
+/// A column that BigQuery takes for one of the schema's, whatever its case, is that one.
+fn of_schema(mut column: TargetColumn, schema: &RowSchema) -> Option<TargetColumn> {
+    let is_exact = schema.columns.iter().any(|c| c.name == column.source);
+    let same = schema.columns.iter().find(|c| fold(&c.name) == fold(&column.name));
+    if let Some(same) = same.filter(|_| !is_exact && *column.source == *column.name) {
+        column.source = same.name.clone();
+    }
+    Some(column)
+}

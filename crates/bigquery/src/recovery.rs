@@ -1,0 +1,86 @@
+//! After a crash: what the last checkpoint names is made visible, if it is not.
+
+use std::time::Duration;
+
+use millstream_core::{Error, Result};
+use millstream_layout::{changelog, history};
+
+use crate::config::Layout;
+use crate::job::{JobId, Query};
+use crate::resource::{DatasetId, TableId};
+use crate::session::{Mark, Session};
+use crate::token::Token;
+use crate::write_error::WriteErrorKind;
+
+const QUERY_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Flushes what a token names. Where a stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
+pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
+    for flush in &token.flushes {
+        let error = match session.storage.flush_rows(&flush.stream, flush.offset).await {
+            Ok(_) => continue,
+            Err(error) => error,
+        };
+        let in_doubt = matches!(
+            error.kind(),
+            WriteErrorKind::NotFound
+                | WriteErrorKind::Invalid
+                | WriteErrorKind::StreamFinalized
+                | WriteErrorKind::Precondition
+        );
+        if !in_doubt {
+            return Err(error.into());
+        }
+        let Some(table) = table_of(&flush.stream) else { return Err(error.into()) };
+        let of_table = token.flushes.iter().filter(|f| table_of(&f.stream).as_ref() == Some(&table));
+        let rows: u64 = of_table.map(|f| f.rows).sum();
+        let held = rows_of(session, &table, token.mark).await?;
+        if held < rows {
+            return Err(Error::fatal(format!(
+                "rows of the last checkpoint may be lost: {error}, and {table} has {held} of the {rows} rows of its epoch; start from a \
+                 savepoint whose rows are there, or from a new snapshot with a raised `incarnation`"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How many rows of an epoch a table has.
+async fn rows_of(session: &Session, table: &TableId, mark: Mark) -> Result<u64> {
+    let column = match session.config.layout {
+        Layout::Append => history::MARK_COLUMN,
+        Layout::Changelog | Layout::Replica { .. } => changelog::MARK_COLUMN,
+    };
+    let at = mark.ingested_at_us;
+    let sql = format!("SELECT COUNT(*) FROM {} WHERE {column} = TIMESTAMP_MICROS({at})", table.sql());
+    number(session, &sql, "counting the rows of the last epoch").await.map(|n| n.unwrap_or(0) as u64)
+}
+
+/// The single number that a query answers; `None` for NULL.
+pub(crate) async fn number(session: &Session, sql: &str, what: &str) -> Result<Option<i64>> {
+    let id = JobId::random(&session.config.project, session.config.location.clone());
+    let job = session.rest.run_query(&id, &Query::new(sql), what, QUERY_PATIENCE).await?;
+    let page = session.rest.results(&job.id, None, 1).await?;
+    let value = page.rows.first().and_then(|row| row.first()).and_then(|value| value.as_text());
+    Ok(value.and_then(|value| value.parse().ok()))
+}
+
+/// `projects/P/datasets/D/tables/T/streams/…`.
+fn table_of(stream: &str) -> Option<TableId> {
+    let mut parts = stream.split('/');
+    let mut part = |name: &str| (parts.next()? == name).then(|| parts.next())?;
+    let (project, dataset, table) = (part("projects")?, part("datasets")?, part("tables")?);
+    Some(DatasetId::new(project, dataset).table(table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_names_its_table() {
+        let table = table_of("projects/p/datasets/d/tables/my t/streams/abc").unwrap();
+        assert_eq!(table.to_string(), "p.d.my t");
+        assert_eq!(table_of("projects/p/tables/t"), None);
+    }
+}

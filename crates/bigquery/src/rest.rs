@@ -1,0 +1,182 @@
+//! The REST API: one way for every call, with retries.
+//!
+//! The client is reqwest, which is in the tree for the credentials anyway, and not `google-cloud-bigquery-v2`: a sink needs ten calls
+//! of the API, and that crate has all of them, compiles for minutes, and models every resource so strictly that a field which it does
+//! not know is lost when a schema is read, changed and written back.
+//!
+//! Every call here may be repeated: what makes something is answered by "there already" if a first try came through unheard.
+
+use std::time::Duration;
+
+use millstream_core::{Error, Result};
+use reqwest::{Method, header};
+use serde_json::Value as Json;
+use tokio::time::{Instant, sleep};
+
+use crate::backoff::Backoff;
+use crate::connection::{Auth, Connection};
+use crate::failure::{Call, Failure};
+
+const SERVICE: &str = "https://bigquery.googleapis.com";
+/// For the answer to a call; a query's results are waited for up to 10 s by the service itself.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a call is tried.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A way to the REST API. Cheap to clone; connects when it is first used.
+#[derive(Debug, Clone)]
+pub struct Rest {
+    http: reqwest::Client,
+    endpoint: String,
+    auth: Auth,
+    patience: Duration,
+}
+
+/// A call's method, place and body.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Behind `projects/`, its segments [encoded](segment).
+    pub(crate) path: String,
+    pub(crate) query: Vec<(&'static str, String)>,
+    pub(crate) body: Option<Json>,
+    /// Only if the resource is still this one.
+    pub(crate) etag: Option<&'a str>,
+}
+
+impl Ask<'_> {
+    pub(crate) fn new(method: Method, path: String) -> Self {
+        Self { method, path, query: Vec::new(), body: None, etag: None }
+    }
+
+    pub(crate) fn get(path: String) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub(crate) fn post(path: String, body: Json) -> Self {
+        Self { body: Some(body), ..Self::new(Method::POST, path) }
+    }
+}
+
+impl Rest {
+    /// A client for the service or for the endpoint that is given. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// If the endpoint is no URL, or no credentials can be found or read.
+    pub fn new(connection: &Connection) -> Result<Self> {
+        let endpoint = Connection::url(connection.rest.as_deref().unwrap_or(SERVICE))?;
+        let auth = Auth::new(connection, &endpoint)?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            .timeout(ANSWER_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|e| {
+                Error::fatal("cannot set up an HTTP client with the system's root certificates")
+                    .with_source(e)
+            })?;
+        Ok(Self { http, endpoint, auth, patience: PATIENCE })
+    }
+
+    /// Where it connects to.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The same, but calls that fail for passing reasons are tried no longer than this.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Asks until there is an answer, an error that stays, or no more patience.
+    pub(crate) async fn ask(&self, ask: &Ask<'_>) -> Result<Json, Failure> {
+        let mut backoff = Backoff::new();
+        let began = Instant::now();
+        loop {
+            let failure = match self.ask_once(ask).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let wait = backoff.wait();
+            if !failure.is_transient() || began.elapsed() + wait > self.patience {
+                return Err(failure);
+            }
+            tracing::debug!(
+                status = failure.status,
+                reason = failure.reason,
+                path = ask.path,
+                "BigQuery is asked again"
+            );
+            sleep(wait).await;
+        }
+    }
+
+    /// The same; what fails is an error about `call`.
+    pub(crate) async fn answer(&self, call: &Call<'_>, ask: &Ask<'_>) -> Result<Json> {
+        self.ask(ask).await.map_err(|failure| failure.error(call))
+    }
+
+    async fn ask_once(&self, ask: &Ask<'_>) -> Result<Json, Failure> {
+        let headers = self.auth.headers().await.map_err(|e| Failure {
+            status: if e.is_transient { 0 } else { 401 },
+            ..Failure::no_answer(e.text)
+        })?;
+        let url = format!("{}/bigquery/v2/projects/{}", self.endpoint, ask.path);
+        let mut request = self.http.request(ask.method.clone(), url).query(&ask.query).headers(headers);
+        if let Some(etag) = ask.etag {
+            request = request.header(header::IF_MATCH, etag);
+        }
+        if let Some(body) = &ask.body {
+            request = request.json(body);
+        }
+        // The URL may hold a page's token and is long: it is left out of errors.
+        let lost = |e: reqwest::Error| Failure::no_answer(causes(&e.without_url()));
+        let response = request.send().await.map_err(lost)?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(lost)?;
+        if !status.is_success() {
+            return Err(Failure::read(status.as_u16(), &body));
+        }
+        if body.is_empty() {
+            return Ok(Json::Null);
+        }
+        serde_json::from_slice(&body).map_err(|_| Failure::no_answer("the answer is no JSON".to_owned()))
+    }
+}
+
+/// An error with what is behind it: "error sending request" alone helps nobody.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+/// A name as a segment of a path.
+pub(crate) fn segment(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b':' | b'$') {
+            out.push(byte.into());
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_segments() {
+        assert_eq!(segment("my table/ü"), "my%20table%2F%C3%BC");
+        assert_eq!(segment("example.com:acme"), "example.com:acme");
+    }
+}

@@ -1,0 +1,381 @@
+//! The sink: routes events to tables, evolves these, and makes an epoch's rows durable before its checkpoint.
+//!
+//! Exactly once: rows of an epoch go to buffered streams, where nobody sees them, with offsets; `prepare` waits until all are
+//! acknowledged, the token names each stream's last offset, and `commit` flushes up to it. What a crash leaves behind the last token's
+//! offsets is never flushed: after a recovery each table has a new stream.
+//!
+//! At least once, and native upserts: rows go to the default stream and are visible at once; `prepare` waits for their
+//! acknowledgements, and there is nothing to commit.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use millstream_core::evolution::ChangePolicy;
+use millstream_core::sink::{Refused, Rejection, SinkNotice, WriteReport};
+use millstream_core::{
+    Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, RecordBatch,
+    Result, RowSchema, Sink, TableName,
+};
+use millstream_layout::{Change, Trouble};
+
+use crate::changes::ChangeLog;
+use crate::config::{BigqueryConfig, Delivery, Layout};
+use crate::epochs::Epochs;
+use crate::lane::Settled;
+use crate::recovery;
+use crate::session::{Mark, Session};
+use crate::stream::Storage;
+use crate::target::{Obstacle, Taken, Target};
+use crate::token::{self, Flush, Token};
+
+/// Bytes of a table's rows that are sent together.
+const SEND_BYTES: usize = 1 << 20;
+/// How long rows wait for more where they are seen at once.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Bytes of rows that wait, of all tables together.
+const PENDING_BYTES_MAX: usize = 32 << 20;
+/// Tables that are waited for, and streams that are flushed, at a time.
+const TOGETHER: usize = 32;
+/// Schemas are few; more than this means that a decoder makes a new one for each batch.
+const ROUTES_MAX: usize = 8192;
+
+/// A BigQuery sink of one layout.
+pub struct BigquerySink {
+    session: Session,
+    targets: Vec<Target>,
+    /// Targets by their source table.
+    by_table: HashMap<Arc<TableName>, usize>,
+    /// Tables that cannot be replicas.
+    left_out: HashSet<Arc<TableName>>,
+    /// Where rows of a schema go, by the schema's address; the `Arc` keeps the address from being used again.
+    routes: HashMap<usize, Route>,
+    changes: ChangeLog,
+    epochs: Epochs,
+    refused: Vec<Refused>,
+    notices: Vec<SinkNotice>,
+}
+
+struct Route {
+    _schema: Arc<RowSchema>,
+    target: usize,
+    binding: usize,
+}
+
+impl BigquerySink {
+    /// A sink that has not asked BigQuery anything yet. Must be called on a tokio runtime, which its connections live on.
+    ///
+    /// # Errors
+    /// If an endpoint is no URL, or no credentials can be found or read.
+    pub fn new(config: BigqueryConfig) -> Result<Self> {
+        Ok(Self {
+            session: Session::new(config)?,
+            changes: ChangeLog::new(),
+            epochs: Epochs::new(),
+            targets: Vec::new(),
+            by_table: HashMap::new(),
+            left_out: HashSet::new(),
+            routes: HashMap::new(),
+            refused: Vec::new(),
+            notices: Vec::new(),
+        })
+    }
+
+    async fn write_batch(&mut self, batch: &OutputBatch) -> Result<WriteReport> {
+        let mut report = WriteReport::default();
+        for (index, output) in batch.outputs.iter().enumerate() {
+            match output {
+                Output::Event(judged) => {
+                    self.write_event(index, judged, &batch.records, &mut report).await?;
+                }
+                Output::Patch(patch) if matches!(self.session.config.layout, Layout::Replica { .. }) => {
+                    self.write_patch(patch).await?;
+                }
+                Output::Patch(_) => {}
+            }
+        }
+        self.relieve().await?;
+        Ok(report)
+    }
+
+    /// Sends rows of tables that have enough of them, and of the largest ones when all together have too much.
+    async fn relieve(&mut self) -> Result<()> {
+        // What a replica takes cannot be taken back after a crash, and an event that comes again may be judged otherwise beside others:
+        // its rows wait for the epoch's end.
+        let waits = matches!(self.session.config.layout, Layout::Replica { .. });
+        let at_once = !waits && self.session.config.delivery == Delivery::AtLeastOnce;
+        let mut waiting = 0;
+        for target in &mut self.targets {
+            let is_due = at_once && target.pending.since().is_some_and(|since| since.elapsed() >= WAIT_MAX);
+            if (target.pending.byte_len() >= SEND_BYTES && !waits) || is_due {
+                target.send(&self.session).await?;
+            }
+            waiting += target.pending.byte_len();
+        }
+        while waiting > PENDING_BYTES_MAX {
+            let largest = self.targets.iter_mut().max_by_key(|target| target.pending.byte_len());
+            let Some(largest) = largest.filter(|target| !target.pending.is_empty()) else { break };
+            waiting -= largest.pending.byte_len();
+            largest.send(&self.session).await?;
+        }
+        Ok(())
+    }
+
+    /// Late values for a row that an upsert, which writes whole rows, has been waiting for.
+    async fn write_patch(&mut self, patch: &Patch) -> Result<()> {
+        let Some((target, _)) = self.route(&patch.schema, patch.order).await? else { return Ok(()) };
+        let Some(held) = self.targets[target].fill(patch) else { return Ok(()) };
+        if let Err(cause) = self.place(&held.judged, &held.records).await? {
+            let (records, record, table) =
+                (held.records, held.judged.event.record, self.targets[target].source_table.clone());
+            self.refused.push(Refused { records, record, table, cause });
+        }
+        Ok(())
+    }
+
+    async fn write_event(
+        &mut self,
+        index: usize,
+        judged: &Judged,
+        records: &Arc<RecordBatch>,
+        report: &mut WriteReport,
+    ) -> Result<()> {
+        match self.session.config.layout {
+            Layout::Append | Layout::Changelog if !judged.distinct => report.duplicates += 1,
+            Layout::Replica { .. } if judged.event.key.is_none() && judged.event.op != Op::Truncate => {
+                report.filtered += 1;
+            }
+            Layout::Replica { .. } if !judged.newest && judged.distinct => report.superseded += 1,
+            Layout::Replica { .. } if !judged.newest => report.duplicates += 1,
+            _ => match self.place(judged, records).await? {
+                Ok(Taken::Written) => report.written += 1,
+                Ok(Taken::Superseded) => report.superseded += 1,
+                Ok(Taken::LeftOut) => report.filtered += 1,
+                Err(cause) => report.rejected.push(Rejection { output: index, cause }),
+            },
+        }
+        Ok(())
+    }
+
+    /// Puts an event into its table, evolving that if need be.
+    async fn place(&mut self, judged: &Judged, records: &Arc<RecordBatch>) -> Result<Result<Taken, Cause>> {
+        // Each round makes room for one column or object, so that there can't be many more rounds than columns.
+        for _ in 0..2 * judged.event.schema.columns.len() + 4 {
+            let Some((target, binding)) = self.route(&judged.event.schema, judged.event.order).await? else {
+                return Ok(Ok(Taken::LeftOut));
+            };
+            let pushed = self.targets[target].push(&self.session, binding, judged, records).await?;
+            let trouble = match pushed {
+                Ok(taken) => return Ok(Ok(taken)),
+                Err(Obstacle::Refused(cause)) => return Ok(Err(cause)),
+                Err(Obstacle::Object(object, changes)) => {
+                    self.targets[target].evolve_object(&self.session, object, &changes).await?;
+                    continue;
+                }
+                Err(Obstacle::Row(trouble)) => trouble,
+            };
+            if let Some(cause) = self.mend(target, binding, judged, trouble).await? {
+                return Ok(Err(cause));
+            }
+        }
+        Err(Error::fatal(format!(
+            "invariant: table {} has a column for every value",
+            judged.event.schema.table
+        )))
+    }
+
+    /// Makes room for a value that has no place, or says why the row is refused.
+    async fn mend(
+        &mut self,
+        target: usize,
+        binding: usize,
+        judged: &Judged,
+        trouble: Trouble,
+    ) -> Result<Option<Cause>> {
+        let rules = self.session.rules();
+        let table = &mut self.targets[target];
+        let cause = table.cause(binding, trouble);
+        let change = match trouble {
+            Trouble::Refused { .. } | Trouble::Mended => return Ok(Some(cause)),
+            Trouble::Untyped { source } => table.learn(binding, source, judged, rules),
+            Trouble::Misfit { column, .. } => match rules.policy {
+                _ if !table.may_spill(binding, column, judged) => return Ok(Some(cause)),
+                ChangePolicy::NewColumn => table.spill(column),
+                ChangePolicy::DeadLetter => return Ok(Some(cause)),
+                ChangePolicy::Stop => {
+                    return Err(Error::fatal(format!(
+                        "{}; the config says `stop`: set `on_type_change: new-column` or `dead-letter`, or mend the table",
+                        cause.text
+                    )));
+                }
+            },
+        };
+        self.evolve(target, &[change]).await?;
+        Ok(None)
+    }
+
+    async fn evolve(&mut self, target: usize, changes: &[Change]) -> Result<()> {
+        self.routes.retain(|_, route| route.target != target);
+        self.targets[target].evolve(&self.session, changes, &mut self.notices).await
+    }
+
+    /// The target and binding for rows of `schema`, made if they are missing; `None` for a truncate of a replica that is not there.
+    /// `order` is one row's.
+    async fn route(&mut self, schema: &Arc<RowSchema>, order: Order) -> Result<Option<(usize, usize)>> {
+        let address = Arc::as_ptr(schema) as usize;
+        if let Some(route) = self.routes.get(&address) {
+            return Ok(Some((route.target, route.binding)));
+        }
+        if self.routes.len() >= ROUTES_MAX {
+            self.routes.clear();
+            self.targets.iter_mut().for_each(Target::forget_bindings);
+        }
+        let target = match self.by_table.get(&schema.table) {
+            Some(&target) => target,
+            None if self.left_out.contains(&schema.table) => return Ok(None),
+            None => {
+                let target = Target::open(&mut self.session, schema, order, &mut self.notices).await?;
+                let Some(target) = target else {
+                    if !schema.columns.is_empty() {
+                        self.left_out.insert(schema.table.clone());
+                    }
+                    return Ok(None);
+                };
+                self.targets.push(target);
+                self.by_table.insert(schema.table.clone(), self.targets.len() - 1);
+                self.targets.len() - 1
+            }
+        };
+        // Each change of columns forgets the bindings, and asking again finds none left to make.
+        for _ in 0..4 {
+            let table = &mut self.targets[target];
+            let (binding, changes) = table.bind(&self.session, schema, order, &mut self.notices).await?;
+            if changes.is_empty() {
+                if binding == 0 {
+                    // The table began its bindings anew: routes to others are void.
+                    self.routes.retain(|_, route| route.target != target);
+                }
+                self.routes.insert(address, Route { _schema: schema.clone(), target, binding });
+                return Ok(Some((target, binding)));
+            }
+            self.evolve(target, &changes).await?;
+        }
+        Err(Error::fatal(format!("invariant: the columns of {} settle", schema.table)))
+    }
+
+    async fn prepare_epoch(&mut self) -> Result<Option<CommitToken>> {
+        let mut work = Vec::new();
+        for target in self.targets.iter_mut().filter(|target| target.is_busy()) {
+            work.push(settle(target, &self.session));
+        }
+        let settled: Vec<_> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await?;
+        let mut flushes = Vec::new();
+        for (table, settled) in settled {
+            flushes.extend(settled.flushes);
+            self.refused.extend(settled.refused.into_iter().map(|(records, record, cause)| Refused {
+                records,
+                record,
+                table: table.clone(),
+                cause,
+            }));
+        }
+        let changes =
+            self.targets.iter_mut().flat_map(|target| std::mem::take(&mut target.changes)).collect();
+        self.changes.write(&self.session, changes, &mut self.notices).await;
+        if flushes.is_empty() {
+            return Ok(None);
+        }
+        flushes.sort_by(|a, b| a.stream.cmp(&b.stream));
+        Ok(Some(token::encode(&Token { mark: self.session.mark, flushes })))
+    }
+
+    async fn commit_token(&mut self, token: &CommitToken) -> Result<()> {
+        let Token { mark, flushes } = token::decode(token)?;
+        let mut work = Vec::new();
+        for flush in flushes {
+            work.push(make_visible(self.session.storage.clone(), flush));
+        }
+        let flushed: Result<()> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await;
+        flushed?;
+        self.epochs.write(&self.session, mark).await
+    }
+
+    async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
+        self.session.need_dataset().await?;
+        // Streams of before may hold rows that no checkpoint names: they are left, and their rows are never seen.
+        self.targets.clear();
+        self.by_table.clear();
+        self.routes.clear();
+        self.session.renew();
+        let last = last.map(token::decode).transpose()?;
+        let is_history = !matches!(self.session.config.layout, Layout::Replica { .. });
+        if is_history && self.session.config.delivery == Delivery::ExactlyOnce {
+            self.epochs.check(&self.session, last.as_ref().map(|last| last.mark)).await?;
+        }
+        if let Some(last) = last {
+            recovery::finish(&self.session, &last).await?;
+        }
+        Ok(())
+    }
+
+    fn named(&self) -> String {
+        format!("sink {}", self.session.config.name)
+    }
+}
+
+/// Waits for a table's rows of the epoch.
+async fn settle(target: &mut Target, session: &Session) -> Result<(String, Settled)> {
+    Ok((target.source_table.clone(), target.settle(session).await?))
+}
+
+async fn make_visible(storage: Storage, flush: Flush) -> Result<()> {
+    storage.flush_rows(&flush.stream, flush.offset).await?;
+    Ok(())
+}
+
+impl Sink for BigquerySink {
+    fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            let recovered = self.recover_to(last).await;
+            recovered.map_err(|e| e.at(self.named()))
+        })
+    }
+
+    fn begin(&mut self, epoch: Epoch, ingested_at_us: i64) -> Fut<'_, Result<()>> {
+        self.session.mark = Mark { epoch: epoch.0, ingested_at_us };
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn write<'a>(&'a mut self, batch: &'a OutputBatch) -> Fut<'a, Result<WriteReport>> {
+        Box::pin(async move {
+            let written = self.write_batch(batch).await;
+            written.map_err(|e| e.at(self.named()))
+        })
+    }
+
+    fn prepare(&mut self) -> Fut<'_, Result<Option<CommitToken>>> {
+        Box::pin(async move {
+            let prepared = self.prepare_epoch().await;
+            prepared.map_err(|e| e.at(self.named()))
+        })
+    }
+
+    fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>> {
+        Box::pin(async move {
+            let committed = self.commit_token(token).await;
+            committed.map_err(|e| e.at(self.named()))
+        })
+    }
+
+    fn refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn notices(&mut self) -> Vec<SinkNotice> {
+        for target in &mut self.targets {
+            self.notices.append(&mut target.notices);
+        }
+        std::mem::take(&mut self.notices)
+    }
+}

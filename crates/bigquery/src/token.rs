@@ -1,0 +1,114 @@
+//! The commit token: what of each stream a checkpoint makes visible.
+//!
+//! ```text
+//! 1                      format number
+//! u64 little-endian      epoch
+//! i64 little-endian      its rows' time of ingestion, µs
+//! then for each stream that the epoch wrote to:
+//!   text                 the stream's full name, with its length as u32 little-endian before it
+//!   i64 little-endian    offset of its last row
+//!   u64 little-endian    how many rows of the epoch it has
+//! ```
+
+use millstream_core::{CommitToken, Error, Result};
+
+use crate::session::Mark;
+
+const FORMAT: u8 = 1;
+
+/// Rows of a stream, up to and including one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flush {
+    /// The stream's full name, which begins with its table's.
+    pub(crate) stream: String,
+    /// The last row's offset.
+    pub(crate) offset: i64,
+    /// Rows of the epoch in it.
+    pub(crate) rows: u64,
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) mark: Mark,
+    pub(crate) flushes: Vec<Flush>,
+}
+
+pub(crate) fn encode(token: &Token) -> CommitToken {
+    let mut bytes = vec![FORMAT];
+    bytes.extend(token.mark.epoch.to_le_bytes());
+    bytes.extend(token.mark.ingested_at_us.to_le_bytes());
+    for flush in &token.flushes {
+        bytes.extend((flush.stream.len() as u32).to_le_bytes());
+        bytes.extend(flush.stream.as_bytes());
+        bytes.extend(flush.offset.to_le_bytes());
+        bytes.extend(flush.rows.to_le_bytes());
+    }
+    CommitToken(bytes)
+}
+
+pub(crate) fn decode(token: &CommitToken) -> Result<Token> {
+    read(&token.0).ok_or_else(|| {
+        Error::fatal(format!(
+            "the BigQuery sink's token in the checkpoint (format {}, {} bytes) is not readable by this version, which writes \
+             format {FORMAT}; run the version that wrote it",
+            token.0.first().copied().unwrap_or(0),
+            token.0.len()
+        ))
+    })
+}
+
+fn read(bytes: &[u8]) -> Option<Token> {
+    let (&FORMAT, mut rest) = bytes.split_first()? else { return None };
+    let epoch = u64::from_le_bytes(*take(&mut rest)?);
+    let ingested_at_us = i64::from_le_bytes(*take(&mut rest)?);
+    let mut flushes = Vec::new();
+    while !rest.is_empty() {
+        let stream = text(&mut rest)?;
+        let offset = i64::from_le_bytes(*take(&mut rest)?);
+        flushes.push(Flush { stream, offset, rows: u64::from_le_bytes(*take(&mut rest)?) });
+    }
+    Some(Token { mark: Mark { epoch, ingested_at_us }, flushes })
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (head, tail) = rest.split_first_chunk()?;
+    *rest = tail;
+    Some(head)
+}
+
+fn text(rest: &mut &[u8]) -> Option<String> {
+    let len = u32::from_le_bytes(*take(rest)?) as usize;
+    let (head, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    std::str::from_utf8(head).ok().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn tokens_come_back(epoch in any::<u64>(), at in any::<i64>(), streams in prop::collection::vec((".{0,9}", any::<i64>(), any::<u64>()), 0..4)) {
+            let flushes = streams.into_iter().map(|(stream, offset, rows)| Flush { stream, offset, rows }).collect();
+            let token = Token { mark: Mark { epoch, ingested_at_us: at }, flushes };
+            let encoded = encode(&token);
+            prop_assert_eq!(decode(&encoded).unwrap(), token);
+            for cut in 0..17 {
+                prop_assert!(decode(&CommitToken(encoded.0[..cut].to_vec())).is_err());
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = decode(&CommitToken(bytes.clone()));
+            if let Some(first) = bytes.first_mut() {
+                *first = FORMAT;
+            }
+            let _ = decode(&CommitToken(bytes));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! BigQuery as a sink.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{DeleteMode, Layout, OnTypeChange, Span};
+
+/// Tables of a BigQuery dataset. `BIGQUERY_EMULATOR_HOST` (REST) and `BIGQUERY_STORAGE_EMULATOR_HOST` (gRPC) are honoured.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BigqueryConfig {
+    /// The sink's name in checkpoints, tables' labels and summaries. `bigquery` by default; needed if there are several of them.
+    pub(crate) name: Option<String>,
+    /// The project of the dataset.
+    pub(crate) project: String,
+    /// The dataset.
+    pub(crate) dataset: String,
+    /// Where the dataset is: checked where it exists, used where it is made. `US` by default for one that is made.
+    pub(crate) location: Option<String>,
+    /// The shape in which events land. `append` by default.
+    #[serde(default)]
+    pub(crate) layout: Layout,
+    /// How rows are written. `exactly-once` by default for histories, `upsert` for replicas.
+    pub(crate) delivery: Option<Delivery>,
+    /// How old what a replica's readers see may be (`max_staleness`). `15m` by default; less costs more for each query.
+    pub(crate) freshness: Option<Span>,
+    /// What a replica does with deleted rows. `hard` by default.
+    pub(crate) delete: Option<DeleteMode>,
+    /// Make datasets and tables that do not exist, or never. `if-needed` by default.
+    pub(crate) create: Option<CreateMode>,
+    /// What becomes of a value whose type the column cannot take and widening cannot help. `new-column` by default.
+    pub(crate) on_type_change: Option<OnTypeChange>,
+    /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
+    pub(crate) table_name: Option<String>,
+    /// How long partitions of histories are kept; for ever by default. A latest view loses rows that are older and were
+    /// not written again.
+    pub(crate) partition_expiration: Option<Span>,
+    /// Labels of tables that are made.
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Other places than the service, such as an emulator's.
+    pub(crate) endpoints: Option<BigqueryEndpoints>,
+    /// A credentials file; Application Default Credentials by default.
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+/// How rows reach BigQuery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Delivery {
+    /// Buffered streams: rows are seen once an epoch, each of them once.
+    ExactlyOnce,
+    /// The default stream: rows are seen at once; after a crash some come twice.
+    AtLeastOnce,
+    /// Native upserts and deletes by primary key, for replicas.
+    Upsert,
+}
+
+/// Whether things are made that do not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CreateMode {
+    /// When they are first needed.
+    IfNeeded,
+    /// They have to be there.
+    Never,
+}
+
+/// Where BigQuery's two interfaces are.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BigqueryEndpoints {
+    /// The REST API: `http://…` of an emulator (no credentials) or `https://…`.
+    pub(crate) rest: String,
+    /// The Storage Write API, by gRPC.
+    pub(crate) grpc: String,
+}

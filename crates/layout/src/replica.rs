@@ -1,0 +1,24 @@
+//! The replica layout: the current rows of a table.
+
+use millstream_core::{Field, Type};
+
+use crate::shape::TargetColumn;
+use crate::table::StoredTable;
+
+/// The columns that Millstream adds to a replica, in order.
+pub fn own_columns() -> Vec<Field> {
+    let field = |name: &str, ty| Field { name: name.into(), ty };
+    vec![
+        field("_metadata_timestamp", Type::Timestamp),
+        field("_metadata_deleted", Type::Bool),
+        field("_metadata_lsn", Type::Int64),
+        field("_metadata_order", Type::Text),
+    ]
+}
+
+/// All columns in the table's physical order.
+pub fn physical_columns(table: &StoredTable) -> Vec<Field> {
+    let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
+    let (initial, later) = table.shape.columns.split_at(table.initial);
+    initial.iter().map(column).chain(own_columns()).chain(later.iter().map(column)).collect()
+}
