@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bigquery;
+mod bqemulator;
 mod dead_letters;
 mod emulator;
 mod http;
