@@ -3,6 +3,7 @@
 //! Nothing is kept and nothing is acknowledged; of subscriptions nothing is taken and to topics nothing is published, they are looked at. Folders are tested by making and removing an empty file.
 
 mod advice;
+mod bigquery;
 mod folders;
 mod pubsub;
 mod sample;
@@ -76,6 +77,7 @@ impl Report {
             }
         };
         findings.extend(topics::findings(plan).await);
+        findings.extend(bigquery::findings(plan).await);
         findings.sort_by(|a, b| (a.level, a.code, &a.table).cmp(&(b.level, b.code, &b.table)));
         Ok(Self { pipeline: plan.pipeline.clone(), sample, findings })
     }

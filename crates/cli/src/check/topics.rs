@@ -113,6 +113,6 @@ fn tell(
     false
 }
 
-fn push(out: &mut Vec<Finding>, level: Level, code: &'static str, text: String, remedy: &str) {
+pub(super) fn push(out: &mut Vec<Finding>, level: Level, code: &'static str, text: String, remedy: &str) {
     out.push(Finding { level, code, table: None, text, detail: String::new(), remedy: remedy.to_owned() });
 }

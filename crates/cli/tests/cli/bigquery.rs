@@ -231,3 +231,27 @@ fn what_is_missing_or_elsewhere_is_told() {
         assert!(ended.err.contains(expected), "{sink}: {}", ended.err);
     }
 }
+
+/// `check` said of every BigQuery sink that it was valid, wherever its dataset or the service was.
+#[test]
+fn check_looks_at_the_dataset() {
+    let warehouse = Warehouse::start();
+    let found = |config: &str| {
+        let place = Workplace::new(config);
+        append(&place, &[change("c", 10, json!({ "id": 1 }), json!({ "id": 1 }))]);
+        let answer = place.run(&["check", "p.yaml", "--json"]).json();
+        let codes =
+            answer["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap().to_owned());
+        codes.collect::<Vec<_>>()
+    };
+    assert!(found(&warehouse.config("layout: append", "")).contains(&"to_be_made".to_owned()));
+    let never = warehouse.config("layout: append, create: never", "");
+    assert!(found(&never).contains(&"missing_resource".to_owned()));
+    let dataset = json!({ "datasetReference": { "projectId": "p", "datasetId": "d" }, "location": "EU" });
+    warehouse.call("datasets", Some(&dataset));
+    let elsewhere = warehouse.config("layout: append, location: US", "");
+    assert!(found(&elsewhere).contains(&"wrong_location".to_owned()));
+    assert!(!found(&never).contains(&"missing_resource".to_owned()));
+    let nobody = never.replace(&warehouse.server.rest().to_string(), "127.0.0.1:9");
+    assert!(found(&nobody).contains(&"not_reached".to_owned()));
+}
