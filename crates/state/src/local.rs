@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, UserKey, UserValue};
 use millstream_core::{Checkpoint, Error, Fut, PartitionId, Result, Space, StateDelta, StateView, Store};
 
 use crate::absent::Absent;
@@ -174,14 +174,20 @@ impl Tree {
         let encoded = encode_checkpoint(&checkpoint);
         let StateDelta { writes } = checkpoint.state;
         let mut rows: Vec<Row> = Vec::with_capacity(writes.len() + 2 * checkpoint.positions.len() + 1);
-        rows.extend(writes.into_iter().map(|(space, key, value)| (row_key(space, &key), value)));
+        let mut row = Vec::new();
+        rows.extend(writes.into_iter().map(|(space, key, value)| {
+            row.clear();
+            row.push(space as u8);
+            row.extend_from_slice(&key);
+            (UserKey::from(&row[..]), value.map(UserValue::from))
+        }));
         let positions = checkpoint.positions.iter();
-        rows.extend(positions.map(|(p, at)| (partition_key(POSITION, p), Some(encode_position(at)))));
+        rows.extend(positions.map(|(p, at)| put(partition_key(POSITION, p), encode_position(at))));
         let highest = checkpoint.watermarks.iter();
-        rows.extend(highest.map(|(p, ms)| (partition_key(HIGHEST, p), Some(encode_highest(*ms)))));
-        rows.push((vec![CHECKPOINT], Some(encoded)));
+        rows.extend(highest.map(|(p, ms)| put(partition_key(HIGHEST, p), encode_highest(*ms))));
+        rows.push(put([CHECKPOINT], encoded));
         if self.restored.load(Ordering::Relaxed) && self.is_only_restored()? {
-            rows.push((vec![RESTORED], None));
+            rows.push(([RESTORED].into(), None));
         }
         // Sorted rows make both ways cheaper. The sort is stable, so of a key's writes the last one comes first when
         // reversed, and stays.
@@ -256,13 +262,19 @@ impl Tree {
 
     /// Writes a restored checkpoint's bytes; the last step of a restore.
     pub(crate) fn put_checkpoint(&self, bytes: &[u8]) -> Result<()> {
-        self.commit_batch(vec![(vec![RESTORED], Some(Vec::new())), (vec![CHECKPOINT], Some(bytes.to_vec()))])
+        self.commit_batch(vec![put([RESTORED], []), put([CHECKPOINT], bytes)])
             .map_err(|e| storage("cannot write the restored checkpoint", e))
     }
 }
 
-/// A row to write: its key, and its value or `None` to remove it.
-type Row = (Vec<u8>, Option<Vec<u8>>);
+/// A row to write: its key, and its value or `None` to remove it. They are the tree's own, which hold short bytes in place, so
+/// that sorting and writing make no copies.
+type Row = (UserKey, Option<UserValue>);
+
+/// A row that is written, not removed.
+fn put(key: impl Into<UserKey>, value: impl Into<UserValue>) -> Row {
+    (key.into(), Some(value.into()))
+}
 
 /// A row's key: the space's number, then the space's own key.
 pub(crate) fn row_key(space: Space, key: &[u8]) -> Vec<u8> {
