@@ -38,11 +38,7 @@ check-arrows:
 	sh scripts/check-arrows
 
 # The fuzz targets are a workspace of their own, which a change elsewhere can break. Their library is C++.
-check-# Against BigQuery itself: PROJECT=…, and DATASET=, LOCATION= if you like; left out without credentials.
-bigquery-live: build
-	PROJECT=$(PROJECT) DATASET=$(or $(DATASET),millstream_live) LOCATION=$(or $(LOCATION),US) sh scripts/bigquery-live
-
-fuzz:
+check-fuzz:
 	@if command -v c++ > /dev/null; then $(CARGO) check -q --locked --manifest-path fuzz/Cargo.toml; \
 	else echo "check-fuzz: left out, there is no C++ compiler"; fi
 
@@ -67,6 +63,10 @@ docs:
 
 bench:
 	bash benches/run.sh $(BENCH)
+
+# Against BigQuery itself: PROJECT=…, and DATASET=, LOCATION= if you like; left out without credentials.
+bigquery-live: build
+	PROJECT=$(PROJECT) DATASET=$(or $(DATASET),millstream_live) LOCATION=$(or $(LOCATION),US) sh scripts/bigquery-live
 
 fuzz:
 	sh scripts/fuzz
