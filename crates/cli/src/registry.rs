@@ -90,7 +90,7 @@ pub(crate) fn duckdb_config(name: &str, plan: &DuckdbPlan) -> DuckConfig {
     config.dataset.clone_from(&plan.dataset);
     config.table_name.clone_from(&plan.table_name);
     config.history_repeats = plan.history_repeats;
-    config.memory_limit = format!("{}MiB", plan.memory >> 20);
+    config.memory_limit = plan.memory.map(|bytes| format!("{}MiB", bytes >> 20));
     config.threads = plan.threads as u32;
     config.pipeline.clone_from(&plan.pipeline);
     config.on_type_change = match plan.on_type_change {

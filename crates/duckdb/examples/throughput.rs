@@ -40,7 +40,7 @@ fn measure(name: &str, layout: Layout, events: u64, epoch_rows: u64) {
         config.threads = threads.parse().unwrap();
     }
     if let Ok(limit) = std::env::var("MEMORY") {
-        config.memory_limit = limit;
+        config.memory_limit = Some(limit);
     }
     let mut sink = DuckSink::open(config).unwrap();
     now(sink.recover(None)).unwrap();

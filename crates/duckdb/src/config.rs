@@ -27,8 +27,9 @@ pub struct DuckConfig {
     pub latest_view: bool,
     /// Whether the history may hold one event twice, nothing being deduplicated before it; the latest view then costs more.
     pub history_repeats: bool,
-    /// DuckDB's own memory bound, e.g. `1GB`. The first sink that opens the file decides.
-    pub memory_limit: String,
+    /// DuckDB's own memory bound, e.g. `512MiB`. `None` grows with the columns of the file's tables, from 128 MiB. The first sink
+    /// that opens the file decides.
+    pub memory_limit: Option<String>,
     /// DuckDB's worker threads; 0 leaves it to DuckDB (one per core), 1 by default: a sink has a thread of its own, and
     /// handing parts of so little work to others costs more than it saves. The first sink that opens the file decides.
     pub threads: u32,
@@ -48,7 +49,7 @@ impl DuckConfig {
             decimals: Decimals::default(),
             latest_view: true,
             history_repeats: false,
-            memory_limit: "1GB".to_owned(),
+            memory_limit: None,
             threads: 1,
         }
     }

@@ -21,6 +21,8 @@ struct Inner {
     root: Mutex<Connection>,
     /// Who owns a name (dataset, folded name): two sinks that create tables at the same time don't see each other's.
     reserved: Mutex<HashMap<(String, String), String>>,
+    /// The memory that DuckDB may take, where it grows with the tables.
+    memory: Option<Mutex<Memory>>,
 }
 
 static OPEN: Mutex<Vec<(PathBuf, Weak<Inner>)>> = Mutex::new(Vec::new());
@@ -33,7 +35,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Settings of a database, taken when it is first opened.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub(crate) memory_limit: String,
+    /// `None` grows with the tables.
+    pub(crate) memory_limit: Option<String>,
     pub(crate) threads: u32,
 }
 
@@ -52,8 +55,12 @@ impl Database {
         root.execute_batch("SET checkpoint_threshold = '256MB'")
             .explain(|| "setting checkpoint_threshold".to_owned())?;
         handover::register(&root)?;
-        let inner =
-            Arc::new(Inner { path: path.clone(), root: Mutex::new(root), reserved: Mutex::default() });
+        let inner = Arc::new(Inner {
+            path: path.clone(),
+            root: Mutex::new(root),
+            reserved: Mutex::default(),
+            memory: settings.memory_limit.is_none().then(Mutex::default),
+        });
         open.push((path, Arc::downgrade(&inner)));
         Ok(Self(inner))
     }
@@ -88,9 +95,54 @@ impl Database {
         holder == owner
     }
 
+    /// Says that the tables of `owner`, a sink, have `columns` columns. If DuckDB's memory grows with the tables, it does now.
+    pub(crate) fn make_room(&self, owner: &str, columns: usize) -> Result<()> {
+        let Some(memory) = &self.0.memory else { return Ok(()) };
+        let mut memory = lock(memory);
+        memory.columns.insert(owner.to_owned(), columns);
+        let mib = memory.wanted_mib();
+        if mib > memory.granted_mib {
+            // A quarter more, or a thousand new tables would set it a thousand times.
+            let mib = mib + mib / 4;
+            lock(&self.0.root)
+                .execute_batch(&format!("SET GLOBAL memory_limit = '{mib}MiB'"))
+                .explain(|| format!("setting memory_limit to {mib}MiB"))?;
+            memory.granted_mib = mib;
+        }
+        Ok(())
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.0.path
+    }
+}
+
+/// The least that DuckDB works well with: less made histories slower, more only kept blocks that nobody reads again.
+const MEMORY_MIB: usize = 128;
+/// What a column takes that rows came for: room for 2,048 values of 16 bytes and more of its kind, in the transaction and in the
+/// table until a checkpoint of DuckDB's, none of which can go to the disk. Tables of 35 columns, 2,000 of them in every epoch,
+/// ran out of memory with 48.
+const COLUMN_KIB: usize = 96;
+
+/// What DuckDB may take where that grows with the tables.
+struct Memory {
+    granted_mib: usize,
+    /// The columns of each sink's tables.
+    columns: HashMap<String, usize>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { granted_mib: MEMORY_MIB, columns: HashMap::new() }
+    }
+}
+
+impl Memory {
+    /// What is had without asking is enough for a few tables.
+    fn wanted_mib(&self) -> usize {
+        let columns: usize = self.columns.values().sum();
+        (MEMORY_MIB / 2 + columns * COLUMN_KIB / 1024).max(MEMORY_MIB)
     }
 }
 
@@ -146,9 +198,9 @@ fn prepare(connection: &Connection) -> Result<()> {
 }
 
 fn config(settings: &Settings) -> Result<Config> {
-    let config = Config::default()
-        .max_memory(&settings.memory_limit)
-        .explain(|| format!("setting memory_limit to {}", settings.memory_limit))?;
+    let memory = settings.memory_limit.clone().unwrap_or_else(|| format!("{MEMORY_MIB}MiB"));
+    let config =
+        Config::default().max_memory(&memory).explain(|| format!("setting memory_limit to {memory}"))?;
     match settings.threads {
         0 => Ok(config),
         threads => config.threads(threads.into()).explain(|| "setting threads".to_owned()),
@@ -221,7 +273,34 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        Settings { memory_limit: "256MB".to_owned(), threads: 1 }
+        Settings { memory_limit: Some("256MB".to_owned()), threads: 1 }
+    }
+
+    /// Two thousand tables in one epoch ran out of the memory that is enough for a few: each column takes some before its
+    /// first value. What the config says is kept to, though.
+    #[test]
+    fn memory_grows_with_the_columns_unless_it_is_set() {
+        let limit = |database: &Database| -> String {
+            database.query("SELECT current_setting('memory_limit') AS v", true).unwrap().rows[0][0]
+                .clone()
+                .unwrap()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let growing = Settings { memory_limit: None, threads: 1 };
+        let database = Database::open(&dir.path().join("growing.duckdb"), &growing).unwrap();
+        assert_eq!(limit(&database), "128.0 MiB");
+        database.make_room("history", 600).unwrap();
+        assert_eq!(limit(&database), "128.0 MiB", "a few tables need no more");
+        database.make_room("history", 35_000).unwrap();
+        database.make_room("replica", 35_000).unwrap();
+        assert_eq!(limit(&database), "8.0 GiB");
+        database.make_room("replica", 10).unwrap();
+        assert_eq!(limit(&database), "8.0 GiB", "rows may be in flight");
+
+        let database = Database::open(&dir.path().join("set.duckdb"), &settings()).unwrap();
+        let set = limit(&database);
+        database.make_room("history", 70_000).unwrap();
+        assert_eq!(limit(&database), set);
     }
 
     /// Of two sinks on one file, one through a link to a file that was not there yet, one lost its tables.

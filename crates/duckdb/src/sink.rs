@@ -102,7 +102,13 @@ impl DuckSink {
             )));
         }
         self.tables = stored.into_iter().map(|t| Table::load(&self.session, t)).collect::<Result<_>>()?;
-        Ok(())
+        self.make_room()
+    }
+
+    /// Lets DuckDB have the memory that as many columns need.
+    fn make_room(&self) -> Result<()> {
+        let columns = self.tables.iter().map(Table::columns).sum();
+        self.session.database.make_room(&self.session.config.name, columns)
     }
 
     fn begin_transaction(&mut self) -> Result<()> {
@@ -225,7 +231,8 @@ impl DuckSink {
 
     fn evolve(&mut self, table: usize, changes: &[millstream_layout::shape::Change]) -> Result<()> {
         self.routes.retain(|_, route| route.table != table);
-        self.tables[table].evolve(&self.session, changes, &mut self.notices)
+        self.tables[table].evolve(&self.session, changes, &mut self.notices)?;
+        self.make_room()
     }
 
     /// The table and binding for rows of `schema`, made if they are missing. `order` is one row's.
@@ -242,6 +249,7 @@ impl DuckSink {
             Some(table) => table,
             None => {
                 self.tables.push(Table::create(&self.session, schema, order, &mut self.notices)?);
+                self.make_room()?;
                 self.tables.len() - 1
             }
         };

@@ -138,8 +138,7 @@ impl Table {
         self.bindings.clear();
     }
 
-    /// Maps a schema, of which an event with `order` came, to the table. The changes are made in memory only; the caller follows with [`Table::evolve`],
-    /// which forgets the binding.
+    /// Maps a schema, of which an event with `order` came. Changes are made in memory only: [`Table::evolve`] has to follow.
     pub(crate) fn bind(
         &mut self,
         session: &Session,
@@ -387,6 +386,11 @@ impl Table {
             }
             Writer::History(_) | Writer::Changelog(_) => Ok(()),
         }
+    }
+
+    /// Columns of the table, those in structs too, and about as many as the layout adds.
+    pub(crate) fn columns(&self) -> usize {
+        self.stored.shape.columns.len() * if matches!(self.writer, Writer::Changelog(_)) { 2 } else { 1 } + 12
     }
 
     /// Bytes of rows that wait in memory.

@@ -35,8 +35,8 @@ tables:
   public.orders: { schema: orders.schema.json }
   public.customers: { schema: customers.schema.json, replica_identity: full }
 sinks:
-  - { type: duckdb, name: history, path: demo.duckdb, layout: append, memory: 128MiB }
-  - { type: duckdb, name: replica, path: demo.duckdb, layout: replica, memory: 128MiB }
+  - { type: duckdb, name: history, path: demo.duckdb, layout: append }
+  - { type: duckdb, name: replica, path: demo.duckdb, layout: replica }
 ";
 /// Events that come twice.
 const REDELIVERED: usize = 500;

@@ -65,8 +65,8 @@ pub(crate) struct DuckdbConfig {
     pub(crate) on_type_change: Option<OnTypeChange>,
     /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
     pub(crate) table_name: Option<String>,
-    /// Memory that DuckDB may take before it uses the disk, for all sinks on the file. `1GiB` by default; thousands of
-    /// tables need more.
+    /// Memory that DuckDB may take before it uses the disk, for all sinks on the file. By default 128 MiB, and
+    /// for many tables 96 KiB a column.
     pub(crate) memory: Option<Bytes>,
     /// DuckDB's worker threads, for all sinks on the file and for queries of a running pipeline. `1` by default, which writes at the
     /// least cost; more help queries of large tables.

@@ -33,8 +33,8 @@ pub(crate) struct DuckdbPlan {
     pub(crate) delete: config::DeleteMode,
     pub(crate) on_type_change: config::OnTypeChange,
     pub(crate) table_name: String,
-    /// Bytes of memory for DuckDB.
-    pub(crate) memory: u64,
+    /// Bytes of memory for DuckDB; `None` grows with the tables.
+    pub(crate) memory: Option<u64>,
     /// DuckDB's worker threads.
     pub(crate) threads: usize,
     /// The pipeline's name.
@@ -168,8 +168,8 @@ impl Checker<'_> {
         if duckdb.path.as_os_str().is_empty() {
             self.problem(&at("path"), "`path` names no file", "");
         }
-        let memory = duckdb.memory.map_or(1 << 30, |bytes| bytes.0);
-        if memory < 128 << 20 {
+        let memory = duckdb.memory.map(|bytes| bytes.0);
+        if memory.is_some_and(|bytes| bytes < 128 << 20) {
             self.problem(&at("memory"), "DuckDB needs at least 128MiB of memory", "");
         }
         let threads = duckdb.threads.unwrap_or(1);
