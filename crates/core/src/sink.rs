@@ -149,6 +149,12 @@ pub trait Sink: Send {
     /// Makes the token's rows visible. Idempotent.
     fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>>;
 
+    /// The run comes to its end, and the last token was committed: makes visible what [`commit`](Self::commit) has put off. After a
+    /// crash in it the next [`recover`](Self::recover) does so.
+    fn finish(&mut self) -> Fut<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Rows that the warehouse refused after [`write`](Self::write) had counted them as written; asked once
     /// [`prepare`](Self::prepare) is through, of which they are part. Each of them once.
     fn refused(&mut self) -> Vec<Refused> {
