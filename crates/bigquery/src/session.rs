@@ -60,7 +60,10 @@ impl Session {
         let yard = match &config.delivery {
             Delivery::Load(options) => {
                 let gcs = Gcs::new(&config.connection)?;
-                Some((Arc::new(Yard::new(gcs, options, &config.pipeline, &config.name)), options.shards))
+                Some((
+                    Arc::new(Yard::new(gcs, options, (&config.pipeline, &config.name), &dataset)),
+                    options.shards,
+                ))
             }
             Delivery::ExactlyOnce | Delivery::AtLeastOnce => None,
         };

@@ -16,7 +16,7 @@ use millstream_core::evolution::ChangePolicy;
 use millstream_core::sink::{Refused, Rejection, SinkNotice, WriteReport};
 use millstream_core::{
     Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, RecordBatch,
-    Result, RowSchema, Sink, TableName,
+    Result, RowSchema, Sink, TableName, TellSinkFigures,
 };
 use millstream_layout::{Change, Trouble};
 
@@ -428,6 +428,10 @@ impl Sink for BigquerySink {
 
     fn refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
+    }
+
+    fn figures(&self) -> Option<TellSinkFigures> {
+        self.loads.as_ref().map(Loads::figures)
     }
 
     fn notices(&mut self) -> Vec<SinkNotice> {

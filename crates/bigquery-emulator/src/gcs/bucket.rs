@@ -78,8 +78,9 @@ impl Buckets {
     pub(crate) fn open(directory: Option<&Path>, clock: &Clock) -> std::io::Result<Self> {
         let Some(directory) = directory else { return Ok(Self::default()) };
         let mut state = State::default();
-        std::fs::create_dir_all(directory)?;
-        for entry in std::fs::read_dir(directory)? {
+        // It is made with the first bucket.
+        let entries = if directory.exists() { Some(std::fs::read_dir(directory)?) } else { None };
+        for entry in entries.into_iter().flatten() {
             let entry = entry?;
             let Some(name) = unescaped(&entry.file_name().to_string_lossy()) else { continue };
             let location = std::fs::read_to_string(entry.path().join(LOCATION))?;

@@ -79,9 +79,9 @@ fn parts(call: &Call) -> Result<(Value, String, Bytes), Failure> {
     let (headers, bytes, _) = part(next).ok_or_else(wrong)?;
     let metadata = serde_json::from_slice(&metadata).map_err(|_| wrong())?;
     let kind = headers.lines().filter_map(|line| line.split_once(':'));
-    let kind =
+    let mut kind =
         kind.filter(|(name, _)| name.eq_ignore_ascii_case("content-type")).map(|(_, kind)| kind.trim());
-    Ok((metadata, kind.last().unwrap_or(OCTETS).to_owned(), bytes))
+    Ok((metadata, kind.next_back().unwrap_or(OCTETS).to_owned(), bytes))
 }
 
 /// A part of an upload, or a question how much there is.

@@ -14,6 +14,7 @@ use crate::column_type::ColumnType;
 use crate::config::LoadOptions;
 use crate::field::Field;
 use crate::job::LoadFormat;
+use crate::resource::DatasetId;
 use crate::rows::Rows;
 
 /// Bytes that are sent together, while more of the file is to come.
@@ -82,12 +83,19 @@ pub(crate) struct Yard {
 }
 
 impl Yard {
-    pub(crate) fn new(gcs: Gcs, options: &LoadOptions, pipeline: &str, sink: &str) -> Self {
+    /// Names hold the dataset, too, as pipelines of one name may write into several, and each deletes files that it does not know.
+    pub(crate) fn new(
+        gcs: Gcs,
+        options: &LoadOptions,
+        (pipeline, sink): (&str, &str),
+        dataset: &DatasetId,
+    ) -> Self {
         let prefix = match options.prefix.trim_matches('/') {
             "" => String::new(),
             prefix => format!("{prefix}/"),
         };
-        let prefix = format!("{prefix}{}/{}/", plain(pipeline), plain(sink));
+        let of = [pipeline, sink, &dataset.project, &dataset.dataset].map(plain).join("/");
+        let prefix = format!("{prefix}{of}/");
         Self { gcs, bucket: options.bucket.clone(), prefix }
     }
 
@@ -244,13 +252,18 @@ mod tests {
         let connection = Connection { gcs: Some("http://localhost:1".to_owned()), ..Connection::default() };
         let options =
             LoadOptions { bucket: "b".to_owned(), prefix: "/in/".to_owned(), ..LoadOptions::default() };
-        let yard = Yard::new(Gcs::new(&connection).unwrap(), &options, "shop", "big query");
+        let yard = Yard::new(
+            Gcs::new(&connection).unwrap(),
+            &options,
+            ("shop", "big query"),
+            &DatasetId::new("p", "d"),
+        );
         let kind = Kind::new("größe*", &[Field::new("a", ColumnType::Int64)]);
         let mut file =
             LoadFile { kind: kind.into(), epoch: 7, ingested_at_us: 255, number: 1, rows: 0, bytes: 0 };
         assert_eq!(
             yard.uri(&file),
-            "gs://b/in/shop/big=20query/000000000007-ff/gr=C3=B6=C3=9Fe=2A/00001.parquet"
+            "gs://b/in/shop/big=20query/p/d/000000000007-ff/gr=C3=B6=C3=9Fe=2A/00001.parquet"
         );
         let first = yard.object(&file);
         file.ingested_at_us += 1;

@@ -19,7 +19,7 @@ mod wire;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millstream_core::{CommitToken, Error, Result};
+use millstream_core::{CommitToken, Error, Result, SinkFigures, TellSinkFigures};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -76,18 +76,6 @@ impl Ledger {
     fn may_close(&self) -> bool {
         self.loading.is_empty() && !self.growing.is_empty() && !self.in_doubt
     }
-}
-
-/// What of loads people can watch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LoadFigures {
-    /// Files, and their bytes, that are not in their tables.
-    pub(crate) waiting_files: u64,
-    pub(crate) waiting_bytes: u64,
-    /// Jobs that succeeded in this run, and what they took in.
-    pub(crate) jobs: u64,
-    pub(crate) rows: u64,
-    pub(crate) bytes: u64,
 }
 
 impl Loads {
@@ -173,17 +161,20 @@ impl Loads {
         Ok(())
     }
 
-    /// What people can watch.
-    pub(crate) fn figures(&self) -> LoadFigures {
-        let ledger = self.shared.lock();
-        let waiting = || ledger.loading.iter().chain(&ledger.growing);
-        LoadFigures {
-            waiting_files: waiting().count() as u64,
-            waiting_bytes: waiting().map(|file| file.bytes).sum(),
-            jobs: ledger.done.jobs,
-            rows: ledger.done.rows,
-            bytes: ledger.done.bytes,
-        }
+    /// Who tells what people can watch.
+    pub(crate) fn figures(&self) -> TellSinkFigures {
+        let shared = self.shared.clone();
+        Arc::new(move || {
+            let ledger = shared.lock();
+            let waiting = || ledger.loading.iter().chain(&ledger.growing);
+            SinkFigures {
+                waiting_files: Some(waiting().count() as u64),
+                waiting_bytes: Some(waiting().map(|file| file.bytes).sum()),
+                load_jobs: Some(ledger.done.jobs),
+                loaded_rows: Some(ledger.done.rows),
+                loaded_bytes: Some(ledger.done.bytes),
+            }
+        })
     }
 }
 

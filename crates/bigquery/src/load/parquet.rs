@@ -339,3 +339,104 @@ fn big_endian(bytes: &[u8], len: usize) -> Option<Vec<u8>> {
     }
     Some(number)
 }
+
+#[cfg(test)]
+mod tests {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
+    use super::*;
+    use crate::encode::RowWriter;
+
+    /// The rows of a file of one group for each of `groups`, as Parquet's own reader shows them.
+    fn shown(fields: &[Field], groups: &[Rows]) -> Vec<String> {
+        let mut file = ParquetFile::new(fields).unwrap();
+        let mut bytes = Vec::new();
+        for rows in groups {
+            file.add(rows).unwrap();
+            bytes.extend(file.take());
+        }
+        file.finish().unwrap();
+        bytes.extend(file.take());
+        let reader = SerializedFileReader::new(Bytes::from(bytes)).unwrap();
+        assert_eq!(reader.num_row_groups(), groups.len());
+        reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn every_type_is_read_back() {
+        let types = [
+            ColumnType::Bool,
+            ColumnType::Int64,
+            ColumnType::Float64,
+            ColumnType::Numeric,
+            ColumnType::BigNumeric,
+            ColumnType::String,
+            ColumnType::Bytes,
+            ColumnType::Date,
+            ColumnType::Time,
+            ColumnType::DateTime,
+            ColumnType::Timestamp,
+        ];
+        let names = (b'a'..).map(|letter| char::from(letter).to_string());
+        let fields: Vec<_> = names.zip(types).map(|(name, ty)| Field::new(name, ty)).collect();
+        let mut writer = RowWriter::new();
+        let mut row = writer.begin();
+        row.put_bool(1, true);
+        row.put_int(2, i64::MIN);
+        row.put_float(3, -1.5);
+        row.put_numeric(4, -12_345, 3).unwrap();
+        row.put_big_numeric_digits(5, "-38.00000000000000000000000000000000000001").unwrap();
+        row.put_text(6, "ü");
+        row.put_bytes(7, &[0, 255]);
+        row.put_date(8, -719_162).unwrap();
+        row.put_time(9, 86_399_999_999).unwrap();
+        row.put_date_time(10, 1_700_000_000_123_456).unwrap();
+        row.put_timestamp(11, 1_700_000_000_123_456).unwrap();
+        row.finish();
+        writer.begin().finish();
+        let rows = shown(&fields, &[writer.take()]);
+        let expected = "{a: true, b: -9223372036854775808, c: -1.5E0, d: -12.345000000, e: -38.00000000000000000000000000000000000001, \
+                        f: \"ü\", g: [0, 255], h: 0001-01-01, i: 23:59:59.999999, j: 2023-11-14 22:13:20.123456 +00:00, k: 2023-11-14 22:13:20.123456 +00:00}";
+        assert_eq!(rows[0], expected);
+        let nothing = ('a'..='k').map(|name| format!("{name}: null")).collect::<Vec<_>>().join(", ");
+        assert_eq!(rows[1], format!("{{{nothing}}}"));
+    }
+
+    /// Lists in structs in lists: each of them absent, empty, of one and of several, over two row groups.
+    #[test]
+    fn lists_and_structs_nest() {
+        let list = |name: &str| Field::new(name, ColumnType::Int64).with_mode(Mode::Repeated);
+        let record = |name: &str, fields| Field { fields, ..Field::new(name, ColumnType::Record) };
+        let inner = vec![list("n"), Field::new("t", ColumnType::String)];
+        let fields = [record("s", inner.clone()), record("r", inner).with_mode(Mode::Repeated), list("l")];
+        let mut writer = RowWriter::new();
+        let mut row = writer.begin();
+        row.put_int(3, 7);
+        for numbers in [&[1, 2][..], &[], &[3]] {
+            let mark = row.begin_message(2);
+            numbers.iter().for_each(|n| row.put_int(1, *n));
+            if numbers.is_empty() {
+                row.put_text(2, "x");
+            }
+            row.end_message(mark);
+        }
+        row.finish();
+        let first = writer.take();
+        writer.begin().finish();
+        let mut row = writer.begin();
+        let mark = row.begin_message(1);
+        row.end_message(mark);
+        row.put_int(3, 8);
+        row.put_int(3, 9);
+        row.finish();
+        let rows = shown(&fields, &[first, writer.take()]);
+        assert_eq!(
+            rows,
+            [
+                "{s: null, r: [{n: [1, 2], t: null}, {n: [], t: \"x\"}, {n: [3], t: null}], l: [7]}",
+                "{s: null, r: [], l: []}",
+                "{s: {n: [], t: null}, r: [], l: [8, 9]}",
+            ]
+        );
+    }
+}

@@ -110,3 +110,66 @@ fn bucket_problem(name: &str) -> Option<&'static str> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::Plan;
+
+    /// What is said of a config whose sink has these keys, or how often it loads.
+    fn said(keys: &str, more: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.yaml");
+        let text = format!(
+            "source: {{ type: files, path: a }}\nsinks:\n  - {{ type: bigquery, project: acme, dataset: d, {keys} }}\n{more}"
+        );
+        std::fs::write(&file, text).unwrap();
+        match Plan::read(&file, &|_| None) {
+            Ok(_) => "fine".to_owned(),
+            Err(problems) => problems.render(false),
+        }
+    }
+
+    #[test]
+    fn plans_that_quotas_would_end_are_refused() {
+        let load = |more: &str| said(&format!("delivery: load, load: {{ bucket: loads, {more} }}"), "");
+        assert_eq!(load("triggering_frequency: 58s, shards: 4"), "fine");
+        let often = load("triggering_frequency: 57s");
+        assert!(often.contains("1516 load jobs a day for each table, and BigQuery runs 1500"), "{often}");
+        let many = load("triggering_frequency: 1h, shards: 3");
+        assert!(many.contains("may get 10800 files") && many.contains("`checkpoint: interval`"), "{many}");
+        let keys = "delivery: load, load: { bucket: loads, triggering_frequency: 1h, shards: 3 }";
+        assert_eq!(said(keys, "checkpoint: { interval: 10s }\n"), "fine");
+        // An emulator has no quotas.
+        let endpoints = "endpoints: { rest: \"http://h:1\", grpc: \"http://h:2\", gcs: \"http://h:3\" }";
+        let keys =
+            format!("{endpoints}, delivery: load, load: {{ bucket: loads, triggering_frequency: 1s }}");
+        assert_eq!(said(&keys, ""), "fine");
+    }
+
+    #[test]
+    fn what_belongs_together_is_asked_for() {
+        for (keys, told) in [
+            ("delivery: load", "`delivery: load` needs `load` with a bucket"),
+            ("load: { bucket: loads }", "`load` is only for `delivery: load`"),
+            (
+                "layout: replica, delivery: load, load: { bucket: loads }",
+                "only for `layout: append` and `layout: changelog`",
+            ),
+            ("delivery: load, load: { bucket: \"gs://loads\" }", "without `gs://`"),
+            ("delivery: load, load: { bucket: Loads }", "this names no bucket"),
+            ("delivery: load, load: { bucket: loads, prefix: \"a*\" }", "this is no prefix"),
+            ("delivery: load, load: { bucket: loads, shards: 0 }", "`shards` is 1 to 64"),
+            (
+                "delivery: load, load: { bucket: loads }, endpoints: { rest: \"http://h:1\", grpc: \"http://h:2\" }",
+                "only one of BigQuery and Cloud Storage is an emulator's",
+            ),
+            (
+                "endpoints: { rest: \"http://h:1\", grpc: \"http://h:2\", gcs: \"http://h:3\" }",
+                "`endpoints.gcs` is only for `delivery: load`",
+            ),
+        ] {
+            let said = said(keys, "");
+            assert!(said.contains(told), "{keys}: {said}");
+        }
+    }
+}
