@@ -343,11 +343,6 @@ impl BigquerySink {
 
     /// The same with files, or after them.
     async fn recover_files(&mut self, location: Option<String>, last: Option<&CommitToken>) -> Result<()> {
-        let Some(loads) = &mut self.loads else {
-            return Err(Error::fatal(
-                "the last checkpoint names files that are not loaded, and the config does not say `delivery: load` any more: run it as it                  was until it is drained, and change it then",
-            ));
-        };
         let (mut mark, mut of_files, mut of_streams) = (None, None, None);
         match last {
             Some(last) if last.0.first() == Some(&load::FORMAT) => {
@@ -362,6 +357,12 @@ impl BigquerySink {
             None => {}
         }
         let visible = self.epochs.check(&self.session, mark).await?;
+        let Some(loads) = &mut self.loads else {
+            // A drained run has loaded what its last token names.
+            let is_loaded =
+                mark.is_none_or(|mark| visible.is_some_and(|visible| visible >= mark.ingested_at_us));
+            return if is_loaded { Ok(()) } else { Err(not_loaded()) };
+        };
         if let Some(token) = of_streams {
             recovery::finish(&self.session, &token).await?;
         }
@@ -372,6 +373,13 @@ impl BigquerySink {
     fn named(&self) -> String {
         format!("sink {}", self.session.config.name)
     }
+}
+
+fn not_loaded() -> Error {
+    Error::fatal(
+        "the last checkpoint names files that are not loaded, and the config does not say `delivery: load` any more: run it as it was \
+         until it is drained, and change it then",
+    )
 }
 
 /// Waits for a table's rows of the epoch.

@@ -90,3 +90,24 @@ fn check_looks_at_the_bucket() {
     let denied = place.run(&["check", "p.yaml"]);
     assert!(denied.out.contains("permission denied"), "{}", denied.out);
 }
+
+/// A drained run's last token still names its files, which are in their tables: another delivery may go on from it, and back.
+#[test]
+fn the_delivery_may_change_once_files_are_loaded() {
+    let warehouse = Warehouse::of(Server::builder().bucket("loads", "US"));
+    let place = killed_with_a_file(&warehouse);
+    place.write("p.yaml", warehouse.config("layout: append", ""));
+    let refused = place.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("names files that are not loaded"), "{}", refused.err);
+    for (lsn, config) in [
+        (11, config(&warehouse, "")),
+        (12, warehouse.config("layout: append", "")),
+        (13, config(&warehouse, "")),
+    ] {
+        place.write("p.yaml", config);
+        append(&place, &[change("c", lsn, json!({ "id": lsn }), json!({ "id": lsn, "v": "b" }))]);
+        written(&place);
+    }
+    assert_eq!(warehouse.query("SELECT id FROM d.t_raw ORDER BY id"), ["1", "11", "12", "13"]);
+}

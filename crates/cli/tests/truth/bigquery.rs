@@ -46,7 +46,7 @@ impl Emulator {
         Self { runtime, server, http }
     }
 
-    fn call(&self, path: &str, body: Option<Json>) -> Json {
+    pub(crate) fn call(&self, path: &str, body: Option<Json>) -> Json {
         let url = format!("http://{}/bigquery/v2/projects/{path}", self.server.rest());
         self.runtime.block_on(async {
             for _ in 0..50 {
