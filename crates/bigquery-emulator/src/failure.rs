@@ -25,6 +25,9 @@ pub(crate) enum Reason {
     PreconditionFailed,
     NotImplemented,
     InternalError,
+    /// Cloud Storage's words for what is there already, or in the way.
+    Conflict,
+    Required,
 }
 
 impl Reason {
@@ -41,6 +44,8 @@ impl Reason {
             Self::BackendError => ("backendError", 503, "UNAVAILABLE"),
             Self::PreconditionFailed => ("conditionNotMet", 412, "FAILED_PRECONDITION"),
             Self::NotImplemented => ("notImplemented", 501, "UNIMPLEMENTED"),
+            Self::Conflict => ("conflict", 409, "ALREADY_EXISTS"),
+            Self::Required => ("required", 400, "INVALID_ARGUMENT"),
             Self::InternalError => ("internalError", 500, "INTERNAL"),
         }
     }
@@ -108,6 +113,12 @@ impl IntoResponse for Failure {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("0"));
         }
         response
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(Reason::InternalError, error.to_string())
     }
 }
 

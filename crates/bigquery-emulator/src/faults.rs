@@ -38,6 +38,8 @@ pub struct Faults {
     pub rest_throttle: f64,
     /// REST calls that do what they should and fail with 503 all the same.
     pub rest_lost_answer: f64,
+    /// Load jobs that fail with `backendError` and write nothing.
+    pub load_fails: f64,
     /// Resources that are refused.
     pub deny: Vec<Denial>,
     /// Faults at certain calls.
@@ -58,6 +60,7 @@ impl Default for Faults {
             rest_unavailable: 0.0,
             rest_throttle: 0.0,
             rest_lost_answer: 0.0,
+            load_fails: 0.0,
             deny: Vec::new(),
             script: Vec::new(),
         }
@@ -146,6 +149,7 @@ impl Faults {
             "rest_unavailable" => Some(&mut self.rest_unavailable),
             "rest_throttle" => Some(&mut self.rest_throttle),
             "rest_lost_answer" => Some(&mut self.rest_lost_answer),
+            "load_fails" => Some(&mut self.load_fails),
             _ => None,
         }
     }
@@ -170,7 +174,7 @@ impl Faults {
     }
 }
 
-const RATES: [&str; 9] = [
+const RATES: [&str; 10] = [
     "unavailable",
     "lost_answer",
     "cut",
@@ -180,6 +184,7 @@ const RATES: [&str; 9] = [
     "rest_unavailable",
     "rest_throttle",
     "rest_lost_answer",
+    "load_fails",
 ];
 
 impl FromStr for Faults {
@@ -345,6 +350,11 @@ impl Dice {
             return Err(Failure::new(Reason::RateLimitExceeded, message));
         }
         Ok(())
+    }
+
+    /// Whether a load job fails.
+    pub(crate) fn load_fails(&self) -> bool {
+        self.happens(self.faults.load_fails)
     }
 
     /// Fails a REST call that did what it should.

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use duckdb::Connection;
 use duckdb::arrow::array::RecordBatch;
 use serde_json::{Value, json};
 
+use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::schema::Column;
 
@@ -38,6 +40,17 @@ impl Job {
         failure: Option<Failure>,
     ) -> Self {
         Self { project, location, id, resource, result: Mutex::new(result.map(Arc::new)), failure }
+    }
+
+    /// Keeps it, where what is answered has to be durable.
+    pub(crate) fn save(&self, connection: &Connection, engine: &Engine) -> Result<(), Failure> {
+        if engine.durable {
+            connection.execute(
+                "INSERT OR REPLACE INTO __emulator.jobs VALUES (?, ?, ?, ?)",
+                duckdb::params![self.project, self.location, self.id, self.resource.to_string()],
+            )?;
+        }
+        Ok(())
     }
 
     /// Its rows, if they are still there.

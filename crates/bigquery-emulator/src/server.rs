@@ -12,12 +12,14 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::api::big_query_write_server::BigQueryWriteServer;
 use crate::catalog;
+use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::faults::Faults;
+use crate::gcs::Buckets;
 use crate::warehouse::{Settings, Warehouse};
 use crate::write::WriteService;
-use crate::{persistence, rest};
+use crate::{gcs, persistence, rest};
 
 /// How long open calls may take to end on stopping.
 const STOP_WAIT: Duration = Duration::from_secs(2);
@@ -41,10 +43,12 @@ impl Server {
         Builder {
             rest: free,
             grpc: free,
+            gcs: free,
             data: None,
             faults: Faults::default(),
             settings: Settings::default(),
             datasets: Vec::new(),
+            buckets: Vec::new(),
         }
     }
 }
@@ -54,10 +58,12 @@ impl Server {
 pub struct Builder {
     rest: SocketAddr,
     grpc: SocketAddr,
+    gcs: SocketAddr,
     data: Option<PathBuf>,
     faults: Faults,
     settings: Settings,
     datasets: Vec<(String, String, String)>,
+    buckets: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -75,7 +81,21 @@ impl Builder {
         self
     }
 
-    /// Where to keep tables, rows and streams, so that the next start finds them; without this in memory only.
+    /// Where Cloud Storage listens; without this on a free port of 127.0.0.1.
+    #[must_use]
+    pub fn gcs(mut self, address: SocketAddr) -> Self {
+        self.gcs = address;
+        self
+    }
+
+    /// A bucket of Cloud Storage that is there from the start, with its location, such as `US`.
+    #[must_use]
+    pub fn bucket(mut self, name: impl Into<String>, location: impl Into<String>) -> Self {
+        self.buckets.push((name.into(), location.into()));
+        self
+    }
+
+    /// Where to keep tables, rows, streams and objects, so that the next start finds them; without this in memory only.
     #[must_use]
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Some(directory.into());
@@ -131,13 +151,21 @@ impl Builder {
 
     fn open(&self) -> Result<Warehouse, Failure> {
         let engine = Engine::open(self.data.as_deref())?;
-        let warehouse = Warehouse::new(engine, self.settings.clone(), self.faults.clone());
+        let clock = Clock::start();
+        let objects = self.data.as_ref().map(|data| data.join("objects"));
+        let buckets = Buckets::open(objects.as_deref(), &clock)?;
+        let warehouse = Warehouse::new(engine, self.settings.clone(), self.faults.clone(), clock, buckets);
         persistence::load(&warehouse)?;
         for (project, dataset, location) in &self.datasets {
             if warehouse.location(project, dataset).is_none() {
                 let connection = warehouse.engine.lock();
                 let resource = serde_json::Map::new();
                 catalog::create_dataset(&warehouse, &connection, project, dataset, Some(location), resource)?;
+            }
+        }
+        for (bucket, location) in &self.buckets {
+            if warehouse.buckets.lock().bucket(bucket).is_err() {
+                warehouse.buckets.create(&warehouse.clock, bucket, location)?;
             }
         }
         Ok(warehouse)
@@ -149,7 +177,8 @@ impl Builder {
     /// When an address cannot be listened on, the data cannot be read or is in use, or a given name is wrong.
     pub async fn start(self) -> std::io::Result<Running> {
         let (rest, grpc) = (TcpListener::bind(self.rest).await?, TcpListener::bind(self.grpc).await?);
-        let addresses = (rest.local_addr()?, grpc.local_addr()?);
+        let gcs = TcpListener::bind(self.gcs).await?;
+        let addresses = (rest.local_addr()?, grpc.local_addr()?, gcs.local_addr()?);
         let opened = tokio::task::spawn_blocking(move || self.open()).await.map_err(std::io::Error::other)?;
         let warehouse = Arc::new(opened.map_err(|failure| std::io::Error::other(failure.message))?);
         let (stop, stopping) = watch::channel(false);
@@ -171,8 +200,9 @@ impl Builder {
                 TcpIncoming::from(grpc).with_nodelay(Some(true)),
                 stopped(stopping.clone()),
             );
-        let rest =
-            axum::serve(rest, rest::router(warehouse.clone())).with_graceful_shutdown(stopped(stopping));
+        let rest = axum::serve(rest, rest::router(warehouse.clone()))
+            .with_graceful_shutdown(stopped(stopping.clone()));
+        let gcs = axum::serve(gcs, gcs::router(warehouse.clone())).with_graceful_shutdown(stopped(stopping));
         let landing = warehouse.clone();
         let tasks = vec![
             tokio::spawn(async move {
@@ -180,6 +210,9 @@ impl Builder {
             }),
             tokio::spawn(async move {
                 let _ = rest.await;
+            }),
+            tokio::spawn(async move {
+                let _ = gcs.await;
             }),
             tokio::spawn(async move {
                 loop {
@@ -192,7 +225,7 @@ impl Builder {
                 }
             }),
         ];
-        Ok(Running { rest: addresses.0, grpc: addresses.1, warehouse, stop, tasks })
+        Ok(Running { rest: addresses.0, grpc: addresses.1, gcs: addresses.2, warehouse, stop, tasks })
     }
 }
 
@@ -201,6 +234,7 @@ impl Builder {
 pub struct Running {
     rest: SocketAddr,
     grpc: SocketAddr,
+    gcs: SocketAddr,
     warehouse: Arc<Warehouse>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -215,6 +249,16 @@ impl Running {
     /// Where the Storage Write API listens.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// Where Cloud Storage listens.
+    pub fn gcs(&self) -> SocketAddr {
+        self.gcs
+    }
+
+    /// The names of a bucket's objects.
+    pub fn objects(&self, bucket: &str) -> Vec<String> {
+        self.warehouse.buckets.names(bucket)
     }
 
     /// Replaces the faults; calls of the script are counted anew.

@@ -11,6 +11,7 @@ use crate::clock::{self, Clock};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::faults::{Dice, Faults};
+use crate::gcs;
 use crate::job::Job;
 use crate::landing;
 use crate::stream::Stream;
@@ -77,20 +78,32 @@ pub(crate) struct Warehouse {
     datasets: Mutex<BTreeMap<DatasetId, Dataset>>,
     streams: Mutex<HashMap<String, Arc<Stream>>>,
     jobs: Mutex<Jobs>,
+    /// Taken by whoever runs a load job.
+    loads: Mutex<()>,
+    /// Those of Cloud Storage.
+    pub(crate) buckets: gcs::Buckets,
     serial: std::sync::atomic::AtomicU64,
 }
 
 impl Warehouse {
     /// An empty one over a database.
-    pub(crate) fn new(engine: Engine, settings: Settings, faults: Faults) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        settings: Settings,
+        faults: Faults,
+        clock: Clock,
+        buckets: gcs::Buckets,
+    ) -> Self {
         Self {
-            clock: Clock::start(),
+            clock,
             settings,
             engine,
             dice: RwLock::new(Arc::new(Dice::new(faults))),
             datasets: Mutex::default(),
             streams: Mutex::default(),
             jobs: Mutex::default(),
+            loads: Mutex::default(),
+            buckets,
             serial: std::sync::atomic::AtomicU64::new(1),
         }
     }
@@ -118,6 +131,11 @@ impl Warehouse {
     /// The jobs.
     pub(crate) fn jobs(&self) -> MutexGuard<'_, Jobs> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to run a load job.
+    pub(crate) fn loads(&self) -> MutexGuard<'_, ()> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that no other call got, also not of an earlier run.

@@ -39,8 +39,31 @@ fn packed_time(us: i64) -> i64 {
     (seconds / 3600) << 32 | (seconds / 60 % 60) << 26 | (seconds % 60) << 20 | fraction
 }
 
+/// The microseconds since midnight of a packed TIME.
+pub(crate) fn time_micros(packed: i64) -> i64 {
+    let part = |shift: u32, bits: u32| packed >> shift & ((1 << bits) - 1);
+    ((part(32, 5) * 60 + part(26, 6)) * 60 + part(20, 6)) * 1_000_000 + part(0, 20)
+}
+
+/// The microseconds since 1970-01-01T00:00:00 of a packed DATETIME.
+pub(crate) fn date_time_micros(packed: i64) -> i64 {
+    let days = days(packed >> 46, packed >> 42 & 15, packed >> 37 & 31);
+    days * DAY_US + time_micros(packed)
+}
+
+/// The count of days since 1970-01-01 of a date (Howard Hinnant's `days_from_civil`).
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let shifted_month = (month + 9) % 12;
+    let day_of_year = (153 * shifted_month + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 /// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant's `civil_from_days`).
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -79,6 +102,14 @@ mod tests {
         }
         assert_eq!((date(-719_162), date(2_932_896)), (Ok(-719_162), Ok(2_932_896)));
         assert_eq!((date(-719_163), date(2_932_897)), (Err(Unfit::Date), Err(Unfit::Date)));
+    }
+
+    #[test]
+    fn what_is_packed_comes_back() {
+        for us in [0, -1, 1, -719_162 * DAY_US, 2_932_897 * DAY_US - 1, 19_782 * DAY_US + 86_399_000_005] {
+            assert_eq!(date_time_micros(date_time(us).unwrap()), us);
+            assert_eq!(time_micros(time(us.rem_euclid(DAY_US)).unwrap()), us.rem_euclid(DAY_US));
+        }
     }
 
     #[test]

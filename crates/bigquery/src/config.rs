@@ -42,12 +42,38 @@ pub enum DeleteMode {
 }
 
 /// How the rows of a history are written. Replicas have native upserts, which a repeated row does not change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// Buffered streams with offsets, flushed after the checkpoint.
     ExactlyOnce,
     /// The default stream: rows are visible at once, and some come twice after a crash.
     AtLeastOnce,
+    /// Files in Cloud Storage, which load jobs take in now and then: each row once, without the cost of streaming.
+    Load(LoadOptions),
+}
+
+/// How files are written and loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// The bucket.
+    pub bucket: String,
+    /// What the names of files begin with: parts of letters, digits, `_`, `-` and `.`, with `/` between them.
+    pub prefix: String,
+    /// How often files are loaded.
+    pub triggering_frequency: Duration,
+    /// Files of a table and epoch that are written side by side.
+    pub shards: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            bucket: String::new(),
+            prefix: String::new(),
+            triggering_frequency: Duration::from_secs(300),
+            shards: 1,
+        }
+    }
 }
 
 /// One BigQuery sink.

@@ -17,6 +17,8 @@ pub struct Connection {
     pub rest: Option<String>,
     /// Endpoint of the Storage Write API.
     pub grpc: Option<String>,
+    /// Endpoint of Cloud Storage, for files that are loaded.
+    pub gcs: Option<String>,
     /// File with credentials; else Application Default Credentials. A plaintext endpoint gets none.
     pub credentials: Option<PathBuf>,
 }

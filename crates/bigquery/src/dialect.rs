@@ -4,14 +4,14 @@ use millstream_core::Type;
 use millstream_layout::Dialect;
 
 use crate::column_type::ColumnType;
-use crate::config::Layout;
+use crate::config::{BigqueryConfig, Delivery, Layout};
 use crate::field::{Field, Mode};
 use crate::names;
 use crate::sql::{quote, quote_text};
 
 /// BigQuery.
 pub(crate) struct BigQuery {
-    /// The columns are members of structs, whose types cannot be altered.
+    /// The types of columns cannot be altered, such as those of structs' members.
     nested: bool,
 }
 
@@ -20,9 +20,11 @@ pub(crate) const COLUMNS: BigQuery = BigQuery { nested: false };
 /// Members of structs.
 pub(crate) const MEMBERS: BigQuery = BigQuery { nested: true };
 
-/// The dialect for the columns that a layout has for those of the source.
-pub(crate) fn of(layout: Layout) -> &'static BigQuery {
-    if layout == Layout::Changelog { &MEMBERS } else { &COLUMNS }
+/// The dialect for the columns that a sink has for those of the source. Files that wait for their load hold columns of the types of
+/// their time, so that these stay.
+pub(crate) fn of(config: &BigqueryConfig) -> &'static BigQuery {
+    let is_fixed = config.layout == Layout::Changelog || matches!(config.delivery, Delivery::Load(_));
+    if is_fixed { &MEMBERS } else { &COLUMNS }
 }
 
 /// The column for values of a storable type.

@@ -47,11 +47,12 @@ impl Epochs {
         self.0.write(session, rows).await
     }
 
-    /// Refuses a checkpoint from before an epoch that is visible; `last` is its last one with rows.
-    pub(crate) async fn check(&self, session: &Session, last: Option<Mark>) -> Result<()> {
+    /// Refuses a checkpoint from before an epoch that is visible; `last` is its last one with rows. Answers the time of ingestion of the
+    /// last epoch that is visible.
+    pub(crate) async fn check(&self, session: &Session, last: Option<Mark>) -> Result<Option<i64>> {
         let id = session.table(NAME);
         if session.rest.table(&id).await?.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let (pipeline, sink) = (quote_text(&session.config.pipeline), quote_text(&session.config.name));
         let sql = format!(
@@ -59,10 +60,10 @@ impl Epochs {
             id.sql()
         );
         let Some(visible) = number(session, &sql, "looking for the last visible epoch").await? else {
-            return Ok(());
+            return Ok(None);
         };
         if last.is_some_and(|last| visible <= last.ingested_at_us) {
-            return Ok(());
+            return Ok(Some(visible));
         }
         let what = if last.is_some() { "an older checkpoint than" } else { "no checkpoint, but" };
         Err(Error::fatal(format!(

@@ -65,6 +65,8 @@ fn record(name: &str, shape: &Shape) -> Option<Field> {
 pub(crate) struct Form {
     /// What describes them to the service.
     pub(crate) descriptor: Descriptor,
+    /// The columns whose field numbers are their places.
+    pub(crate) fields: Vec<Field>,
     /// The shape's columns, in its order.
     pub(crate) columns: Vec<Column>,
     /// Field numbers of Millstream's own columns, in their order; 0 for a struct that is not there yet.
@@ -115,7 +117,7 @@ impl Form {
         let objects = objects.map_or_else(Default::default, |objects| {
             [members(&objects.source.shape), members(&objects.transaction.shape)]
         });
-        Ok(Self { descriptor, columns, own, objects })
+        Ok(Self { descriptor, fields, columns, own, objects })
     }
 }
 

@@ -167,7 +167,7 @@ fn new_stored(
     };
     stored.shape.bind(
         &Arc::new(schema.clone()),
-        dialect::of(session.config.layout),
+        dialect::of(&session.config),
         session.rules(),
         &HashSet::new(),
     )?;

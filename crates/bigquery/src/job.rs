@@ -135,6 +135,12 @@ pub struct Load {
 }
 
 impl Load {
+    /// A load of no files yet into a table that is there.
+    pub fn new(table: TableId, format: LoadFormat, mode: LoadMode) -> Self {
+        let (uris, fields) = (Vec::new(), Vec::new());
+        Self { uris, table, format, mode, fields, adds_columns: false, labels: BTreeMap::new() }
+    }
+
     fn to_json(&self) -> Json {
         let TableId { project, dataset, table } = &self.table;
         let format = match self.format {
@@ -155,7 +161,12 @@ impl Load {
             "createDisposition": "CREATE_NEVER",
         });
         match self.format {
-            LoadFormat::Parquet => load["parquetOptions"] = json!({ "enableListInference": true }),
+            LoadFormat::Parquet => {
+                load["parquetOptions"] = json!({ "enableListInference": true });
+                if self.fields.iter().any(has_flexible_name) {
+                    load["columnNameCharacterMap"] = json!("V2");
+                }
+            }
             LoadFormat::Avro => load["useAvroLogicalTypes"] = json!(true),
             LoadFormat::Json => {}
         }
@@ -167,6 +178,13 @@ impl Load {
         }
         json!({ "load": load, "labels": self.labels })
     }
+}
+
+/// Whether a column's name has other characters than those that names have always had.
+fn has_flexible_name(field: &Field) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_plain = field.name.chars().all(plain) && !field.name.starts_with(|c: char| c.is_ascii_digit());
+    !is_plain || field.fields.iter().any(has_flexible_name)
 }
 
 /// Why a job failed.
@@ -214,7 +232,7 @@ impl Job {
     }
 
     /// The error of a job that failed, with BigQuery's words where `may_quote` says that they hold no values of rows.
-    fn failed(&self, what: &str, may_quote: bool) -> Result<()> {
+    pub(crate) fn failed(&self, what: &str, may_quote: bool) -> Result<()> {
         let Some(JobError { reason, message }) = &self.error else { return Ok(()) };
         let text = match shown(message) {
             words if may_quote && !words.is_empty() => {

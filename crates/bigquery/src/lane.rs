@@ -16,6 +16,7 @@ use crate::append::{Acked, AppendOptions, Appender, Batch};
 use crate::backoff::Backoff;
 use crate::config::{BigqueryConfig, Delivery, Layout};
 use crate::descriptor::Descriptor;
+use crate::load::LoadFile;
 use crate::pending::Origins;
 use crate::resource::TableId;
 use crate::rows::Rows;
@@ -36,6 +37,8 @@ const STREAM_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct Settled {
     /// What has to be flushed for it to be seen.
     pub(crate) flushes: Vec<Flush>,
+    /// What has to be loaded.
+    pub(crate) files: Vec<LoadFile>,
     /// Rows that the service refused, and the records that they came from.
     pub(crate) refused: Vec<(Arc<RecordBatch>, u32, Cause)>,
 }

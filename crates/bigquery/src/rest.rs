@@ -146,7 +146,7 @@ impl Rest {
 }
 
 /// An error with what is behind it: "error sending request" alone helps nobody.
-fn causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::append::{AppendOptions, Appender};
 use crate::config::{BigqueryConfig, Delivery, Layout};
 use crate::dataset::Dataset;
+use crate::load::{Gcs, Yard};
 use crate::resource::{DatasetId, TableId};
 use crate::rest::Rest;
 use crate::stream::Storage;
@@ -39,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) storage: Storage,
     pub(crate) dataset: DatasetId,
     pub(crate) mark: Mark,
+    /// Where files go that are loaded, and in how many at a time.
+    pub(crate) yard: Option<(Arc<Yard>, usize)>,
     /// Names, folded, that tables of this sink have.
     pub(crate) taken: HashSet<String>,
     room: Arc<Semaphore>,
@@ -50,16 +53,27 @@ impl Session {
     pub(crate) fn new(config: BigqueryConfig) -> Result<Self> {
         let rest = Rest::new(&config.connection)?;
         let shares =
-            config.delivery == Delivery::AtLeastOnce || matches!(config.layout, Layout::Replica { .. });
+            config.delivery != Delivery::ExactlyOnce || matches!(config.layout, Layout::Replica { .. });
         let channels = if shares { DEFAULT_APPENDERS } else { STREAM_CHANNELS };
         let storage = Storage::new(&config.connection, channels)?;
         let dataset = DatasetId::new(&config.project, &config.dataset);
+        let yard = match &config.delivery {
+            Delivery::Load(options) => {
+                let gcs = Gcs::new(&config.connection)?;
+                Some((
+                    Arc::new(Yard::new(gcs, options, (&config.pipeline, &config.name), &dataset)),
+                    options.shards,
+                ))
+            }
+            Delivery::ExactlyOnce | Delivery::AtLeastOnce => None,
+        };
         let mut session = Self {
             config,
             rest,
             storage,
             dataset,
             mark: Mark::default(),
+            yard,
             taken: HashSet::new(),
             room: Arc::new(Semaphore::new(SENT_BYTES_MAX / UNIT)),
             default_appenders: Vec::new(),
@@ -107,8 +121,8 @@ impl Session {
         self.dataset.table(name)
     }
 
-    /// Finds the dataset, or makes it.
-    pub(crate) async fn need_dataset(&self) -> Result<()> {
+    /// Finds the dataset, or makes it; where it is.
+    pub(crate) async fn need_dataset(&self) -> Result<Option<String>> {
         let wanted = self.config.location.as_deref();
         let found = match self.rest.dataset(&self.dataset).await? {
             Some(found) => found,
@@ -124,7 +138,7 @@ impl Session {
                     ..Dataset::new(self.dataset.clone())
                 };
                 self.rest.create_dataset(&dataset).await?;
-                return Ok(());
+                return Ok(dataset.location);
             }
         };
         match (wanted, found.location) {
@@ -135,7 +149,7 @@ impl Session {
                     self.dataset
                 )))
             }
-            _ => Ok(()),
+            (_, found) => Ok(found),
         }
     }
 

@@ -16,7 +16,7 @@ use millstream_core::evolution::ChangePolicy;
 use millstream_core::sink::{Refused, Rejection, SinkNotice, WriteReport};
 use millstream_core::{
     Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, RecordBatch,
-    Result, RowSchema, Sink, TableName,
+    Result, RowSchema, Sink, TableName, TellSinkFigures,
 };
 use millstream_layout::{Change, Trouble};
 
@@ -24,6 +24,7 @@ use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
 use crate::epochs::Epochs;
 use crate::lane::Settled;
+use crate::load::{self, Loads};
 use crate::recovery;
 use crate::session::{Mark, Session};
 use crate::stream::Storage;
@@ -32,6 +33,8 @@ use crate::token::{self, Flush, Token};
 
 /// Bytes of a table's rows that are sent together.
 const SEND_BYTES: usize = 1 << 20;
+/// The same where they become a part of a file.
+const FILE_PART_BYTES: usize = 16 << 20;
 /// How long rows wait for more where they are seen at once.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Bytes of rows that wait, of all tables together.
@@ -53,6 +56,8 @@ pub struct BigquerySink {
     routes: HashMap<usize, Route>,
     changes: ChangeLog,
     epochs: Epochs,
+    /// With `delivery: load`.
+    loads: Option<Loads>,
     refused: Vec<Refused>,
     notices: Vec<SinkNotice>,
 }
@@ -69,8 +74,13 @@ impl BigquerySink {
     /// # Errors
     /// If an endpoint is no URL, or no credentials can be found or read.
     pub fn new(config: BigqueryConfig) -> Result<Self> {
+        let loads = match &config.delivery {
+            Delivery::Load(options) => Some(Loads::new(options.triggering_frequency)),
+            Delivery::ExactlyOnce | Delivery::AtLeastOnce => None,
+        };
         Ok(Self {
             session: Session::new(config)?,
+            loads,
             changes: ChangeLog::new(),
             epochs: Epochs::new(),
             targets: Vec::new(),
@@ -105,10 +115,12 @@ impl BigquerySink {
         // its rows wait for the epoch's end.
         let waits = matches!(self.session.config.layout, Layout::Replica { .. });
         let at_once = !waits && self.session.config.delivery == Delivery::AtLeastOnce;
+        // Parts of a file are read one by one, and many small ones slowly.
+        let send_bytes = if self.loads.is_some() { FILE_PART_BYTES } else { SEND_BYTES };
         let mut waiting = 0;
         for target in &mut self.targets {
             let is_due = at_once && target.pending.since().is_some_and(|since| since.elapsed() >= WAIT_MAX);
-            if (target.pending.byte_len() >= SEND_BYTES && !waits) || is_due {
+            if (target.pending.byte_len() >= send_bytes && !waits) || is_due {
                 target.send(&self.session).await?;
             }
             waiting += target.pending.byte_len();
@@ -270,9 +282,10 @@ impl BigquerySink {
             work.push(settle(target, &self.session));
         }
         let settled: Vec<_> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await?;
-        let mut flushes = Vec::new();
+        let (mut flushes, mut files) = (Vec::new(), Vec::new());
         for (table, settled) in settled {
             flushes.extend(settled.flushes);
+            files.extend(settled.files);
             self.refused.extend(settled.refused.into_iter().map(|(records, record, cause)| Refused {
                 records,
                 record,
@@ -283,6 +296,9 @@ impl BigquerySink {
         let changes =
             self.targets.iter_mut().flat_map(|target| std::mem::take(&mut target.changes)).collect();
         self.changes.write(&self.session, changes, &mut self.notices).await;
+        if let Some(loads) = &mut self.loads {
+            return loads.prepare(self.session.mark, files);
+        }
         if flushes.is_empty() {
             return Ok(None);
         }
@@ -291,6 +307,9 @@ impl BigquerySink {
     }
 
     async fn commit_token(&mut self, token: &CommitToken) -> Result<()> {
+        if let Some(loads) = &mut self.loads {
+            return loads.commit();
+        }
         let Token { mark, flushes } = token::decode(token)?;
         let mut work = Vec::new();
         for flush in flushes {
@@ -302,12 +321,15 @@ impl BigquerySink {
     }
 
     async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
-        self.session.need_dataset().await?;
+        let location = self.session.need_dataset().await?;
         // Streams of before may hold rows that no checkpoint names: they are left, and their rows are never seen.
         self.targets.clear();
         self.by_table.clear();
         self.routes.clear();
         self.session.renew();
+        if self.loads.is_some() || last.is_some_and(|last| last.0.first() == Some(&load::FORMAT)) {
+            return self.recover_files(location, last).await;
+        }
         let last = last.map(token::decode).transpose()?;
         let is_history = !matches!(self.session.config.layout, Layout::Replica { .. });
         if is_history && self.session.config.delivery == Delivery::ExactlyOnce {
@@ -319,9 +341,45 @@ impl BigquerySink {
         Ok(())
     }
 
+    /// The same with files, or after them.
+    async fn recover_files(&mut self, location: Option<String>, last: Option<&CommitToken>) -> Result<()> {
+        let (mut mark, mut of_files, mut of_streams) = (None, None, None);
+        match last {
+            Some(last) if last.0.first() == Some(&load::FORMAT) => {
+                mark = Some(load::mark(last)?);
+                of_files = Some(last);
+            }
+            Some(last) => {
+                let token = token::decode(last)?;
+                mark = Some(token.mark);
+                of_streams = Some(token);
+            }
+            None => {}
+        }
+        let visible = self.epochs.check(&self.session, mark).await?;
+        let Some(loads) = &mut self.loads else {
+            // A drained run has loaded what its last token names.
+            let is_loaded =
+                mark.is_none_or(|mark| visible.is_some_and(|visible| visible >= mark.ingested_at_us));
+            return if is_loaded { Ok(()) } else { Err(not_loaded()) };
+        };
+        if let Some(token) = of_streams {
+            recovery::finish(&self.session, &token).await?;
+        }
+        let courier = Session::new(self.session.config.clone())?;
+        loads.recover(courier, location, of_files, visible).await
+    }
+
     fn named(&self) -> String {
         format!("sink {}", self.session.config.name)
     }
+}
+
+fn not_loaded() -> Error {
+    Error::fatal(
+        "the last checkpoint names files that are not loaded, and the config does not say `delivery: load` any more: run it as it was \
+         until it is drained, and change it then",
+    )
 }
 
 /// Waits for a table's rows of the epoch.
@@ -368,8 +426,20 @@ impl Sink for BigquerySink {
         })
     }
 
+    fn finish(&mut self) -> Fut<'_, Result<()>> {
+        Box::pin(async move {
+            let Some(loads) = &mut self.loads else { return Ok(()) };
+            let finished = loads.finish(&self.session).await;
+            finished.map_err(|e| e.at(self.named()))
+        })
+    }
+
     fn refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
+    }
+
+    fn figures(&self) -> Option<TellSinkFigures> {
+        self.loads.as_ref().map(Loads::figures)
     }
 
     fn notices(&mut self) -> Vec<SinkNotice> {

@@ -19,8 +19,9 @@ use crate::config::Layout;
 use crate::dialect;
 use crate::form::{Form, Objects};
 use crate::found::{self, Found};
-use crate::lane::{Lane, Settled};
+use crate::lane::Settled;
 use crate::note::TableNote;
+use crate::outlet::Outlet;
 use crate::pending::Pending;
 use crate::resource::TableId;
 use crate::row::Place;
@@ -73,7 +74,7 @@ struct Way {
 pub(crate) struct Target {
     pub(crate) id: TableId,
     pub(crate) pending: Pending,
-    lane: Lane,
+    lane: Outlet,
     pub(crate) source_table: String,
     /// What people are to be told.
     pub(crate) notices: Vec<SinkNotice>,
@@ -119,7 +120,7 @@ impl Target {
         let form = Form::new(layout, &found.stored, objects.as_ref())?;
         let id = session.table(&found.stored.name);
         let mut target = Self {
-            lane: Lane::new(&id, &session.config, &form.descriptor),
+            lane: Outlet::new(session, &id, &form),
             source_table: schema.table.qualified(),
             id,
             pending: Pending::default(),
@@ -164,12 +165,8 @@ impl Target {
         // BigQuery makes doubles of integers, rounding those beyond 2^53: such columns are never made doubles.
         let wide: HashSet<String> = self.found.stored.shape.asks_for_wide_ints(schema).into_iter().collect();
         let only_truncated = self.found.stored.shape.columns.is_empty();
-        let (binding, changes) = self.found.stored.shape.bind(
-            schema,
-            dialect::of(session.config.layout),
-            session.rules(),
-            &wide,
-        )?;
+        let (binding, changes) =
+            self.found.stored.shape.bind(schema, dialect::of(&session.config), session.rules(), &wide)?;
         let is_keyless = schema.key.is_empty() && !schema.columns.is_empty();
         let lost = is_keyless && !Keyed::now(&self.found.stored).columns.is_empty();
         if lost && !std::mem::replace(&mut self.lost_key_told, true) {

@@ -71,13 +71,13 @@ fn read(bytes: &[u8]) -> Option<Token> {
     Some(Token { mark: Mark { epoch, ingested_at_us }, flushes })
 }
 
-fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+pub(crate) fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (head, tail) = rest.split_first_chunk()?;
     *rest = tail;
     Some(head)
 }
 
-fn text(rest: &mut &[u8]) -> Option<String> {
+pub(crate) fn text(rest: &mut &[u8]) -> Option<String> {
     let len = u32::from_le_bytes(*take(rest)?) as usize;
     let (head, tail) = rest.split_at_checked(len)?;
     *rest = tail;

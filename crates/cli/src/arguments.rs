@@ -75,7 +75,10 @@ pub(crate) struct BigqueryEmulator {
     /// Where the Storage Write API (gRPC) listens; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9060")]
     pub(crate) grpc: std::net::SocketAddr,
-    /// Keep tables, rows and streams here, so that the next start finds them
+    /// Where Cloud Storage listens, from which load jobs read; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9070")]
+    pub(crate) gcs: std::net::SocketAddr,
+    /// Keep tables, rows, streams and objects here, so that the next start finds them
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// What goes wrong: `lost_answer=0.01,cut=0.001,…`, or a JSON file
@@ -87,6 +90,9 @@ pub(crate) struct BigqueryEmulator {
     /// A dataset that is there from the start, `DATASET` or `PROJECT:DATASET`, with `@LOCATION` if not US; repeatable
     #[arg(long = "dataset", value_name = "DATASET")]
     pub(crate) datasets: Vec<String>,
+    /// A bucket of Cloud Storage that is there from the start, with `@LOCATION` if not US; repeatable
+    #[arg(long = "bucket", value_name = "BUCKET")]
+    pub(crate) buckets: Vec<String>,
     /// The largest AppendRows request
     #[arg(long, value_name = "BYTES", default_value_t = 20 << 20)]
     pub(crate) request_bytes: usize,
@@ -99,7 +105,7 @@ pub(crate) struct BigqueryEmulator {
     /// Take calls that lack the metadata x-goog-request-params
     #[arg(long)]
     pub(crate) no_routing: bool,
-    /// Write the two ports into this file, REST first, once both listen
+    /// Write the three ports into this file, of REST, gRPC and Cloud Storage, once all listen
     #[arg(long, value_name = "FILE")]
     pub(crate) port_file: Option<PathBuf>,
 }

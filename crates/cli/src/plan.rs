@@ -5,6 +5,7 @@
 
 mod bigquery;
 mod http;
+mod load;
 mod pubsub;
 mod sinks;
 

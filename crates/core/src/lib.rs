@@ -40,7 +40,7 @@ pub use position::{PartitionId, Position};
 pub use record::{Body, Header, Record, RecordBatch};
 pub use row::{Row, RowBuilder};
 pub use schema::{Column, RowSchema, TableName};
-pub use sink::{Judged, Output, OutputBatch, Patch, Sink};
+pub use sink::{Judged, Output, OutputBatch, Patch, Sink, SinkFigures, TellSinkFigures};
 pub use source::{Budget, Next, Source, SourceFigures, TellFigures};
 pub use store::{Space, StateDelta, StateView, Store};
 pub use value::{Field, Type, Value};

@@ -121,6 +121,24 @@ pub struct SinkNotice {
     pub count: u64,
 }
 
+/// What only the sink can know of itself, for those who watch it. `None`: it has no such figure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SinkFigures {
+    /// Files that were written and are not in their tables.
+    pub waiting_files: Option<u64>,
+    /// Their bytes.
+    pub waiting_bytes: Option<u64>,
+    /// Load jobs that succeeded in this run.
+    pub load_jobs: Option<u64>,
+    /// Rows that they wrote.
+    pub loaded_rows: Option<u64>,
+    /// Bytes of the files that they read.
+    pub loaded_bytes: Option<u64>,
+}
+
+/// Tells a sink's figures now; at most a few times a second, and within microseconds.
+pub type TellSinkFigures = Arc<dyn Fn() -> SinkFigures + Send + Sync>;
+
 /// Makes events visible in a warehouse, once.
 ///
 /// The calls of one epoch: [`begin`](Self::begin), [`write`](Self::write) many times, [`prepare`](Self::prepare); then,
@@ -149,10 +167,21 @@ pub trait Sink: Send {
     /// Makes the token's rows visible. Idempotent.
     fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>>;
 
+    /// The run comes to its end, and the last token was committed: makes visible what [`commit`](Self::commit) has put off. After a
+    /// crash in it the next [`recover`](Self::recover) does so.
+    fn finish(&mut self) -> Fut<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Rows that the warehouse refused after [`write`](Self::write) had counted them as written; asked once
     /// [`prepare`](Self::prepare) is through, of which they are part. Each of them once.
     fn refused(&mut self) -> Vec<Refused> {
         Vec::new()
+    }
+
+    /// Who tells its figures, while it runs; `None` if it has none.
+    fn figures(&self) -> Option<TellSinkFigures> {
+        None
     }
 
     /// What it changed since the last call; each notice once.

@@ -276,6 +276,7 @@ fn wire(
     for (index, ((name, sink), lanes)) in sinks.into_iter().zip(sink_lanes).enumerate() {
         let (order, commits) = mpsc::unbounded_channel();
         commit_orders.push((name.clone(), order));
+        shared.gauges.watch_sink(&name, sink.figures());
         let lane = SinkLane { index, name, sink, lanes, commits, reports: reports.clone(), start: flowing };
         stages.spawn_blocking(lane.run());
     }

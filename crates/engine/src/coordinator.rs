@@ -104,7 +104,7 @@ impl Coordinator {
             }
             // The source may come to its end while the epoch is taken; what it gave after the barrier needs another one.
             let is_last = self.ending;
-            let sent_forwards = self.epoch().await?;
+            let sent_forwards = self.epoch(is_last).await?;
             for (name, reply) in savepoints.drain(..) {
                 let made = self.store.savepoint(&name).await;
                 // Who asked may have left; the savepoint stays.
@@ -175,7 +175,7 @@ impl Coordinator {
     }
 
     /// Takes one epoch from barrier to visible. Answers whether shards sent each other messages in it.
-    async fn epoch(&mut self) -> Staged<bool> {
+    async fn epoch(&mut self, is_last: bool) -> Staged<bool> {
         let started = Instant::now();
         self.patience.begin();
         let barrier = self.next_barrier();
@@ -205,7 +205,7 @@ impl Coordinator {
         for shard in &self.shards {
             shard.send(Aside::Committed).map_err(gone)?;
         }
-        self.commit_sinks(barrier.epoch).await?;
+        self.commit_sinks(barrier.epoch, is_last && !sent_forwards).await?;
         self.held = false;
         let positions = std::mem::take(&mut self.unreleased).into_iter().collect();
         self.intake.send(IntakeOrder::Release(positions)).map_err(gone)?;
@@ -317,11 +317,11 @@ impl Coordinator {
     }
 
     /// Orders every sink to commit and waits for all of them.
-    async fn commit_sinks(&mut self, epoch: Epoch) -> Staged {
+    async fn commit_sinks(&mut self, epoch: Epoch, is_last: bool) -> Staged {
         for (name, orders) in &self.sinks {
             let token: Option<CommitToken> =
                 self.marks.get(name).filter(|mark| mark.epoch == epoch).map(|mark| mark.token.clone());
-            orders.send(CommitOrder { epoch, token }).map_err(gone)?;
+            orders.send(CommitOrder { epoch, token, is_last }).map_err(gone)?;
         }
         let mut committed = 0;
         while committed < self.sinks.len() {

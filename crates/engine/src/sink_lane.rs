@@ -15,6 +15,8 @@ use crate::flow::{Barrier, EpochStart, Permit, Report, Staged, ToSink, gone};
 
 /// Coordinator → sink: make this epoch visible.
 pub(crate) struct CommitOrder {
+    /// No epoch follows: nothing may be put off any more.
+    pub(crate) is_last: bool,
     pub(crate) epoch: millstream_core::Epoch,
     /// `None` where the epoch had no rows for this sink.
     pub(crate) token: Option<CommitToken>,
@@ -155,6 +157,9 @@ impl SinkLane {
     async fn commit(&mut self, order: CommitOrder) -> Staged {
         if let Some(token) = &order.token {
             self.sink.commit(token).await.map_err(|e| e.at(&self.name))?;
+        }
+        if order.is_last {
+            self.sink.finish().await.map_err(|e| e.at(&self.name))?;
         }
         self.reports.send(Report::Committed { epoch: order.epoch }).await.map_err(gone)
     }

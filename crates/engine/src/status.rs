@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use millstream_core::{Counters, Epoch, SourceFigures, TellFigures};
+use millstream_core::{Counters, Epoch, SinkFigures, SourceFigures, TellFigures, TellSinkFigures};
 
 use crate::histogram::Histogram;
 use crate::latency::Latencies;
@@ -112,6 +112,8 @@ pub struct Status {
     pub letters: BTreeMap<(&'static str, &'static str), u64>,
     /// What the source tells of itself.
     pub source: SourceFigures,
+    /// What those of the sinks that have figures tell of themselves, by their names.
+    pub sinks: BTreeMap<String, SinkFigures>,
     /// Restarts in this run.
     pub restarts: u32,
     /// The last failure in this run, as text; if the run failed, its first cause.
@@ -146,6 +148,7 @@ pub(crate) struct Gauges {
     /// Microseconds for which intake was paused.
     paused_us: AtomicU64,
     source: Mutex<Option<TellFigures>>,
+    sinks: Mutex<BTreeMap<String, TellSinkFigures>>,
     /// How often the watermark moved without a record, as a partition came to its end.
     pub(crate) watermark_moves: AtomicU64,
     /// `i64::MIN` before the first source time.
@@ -183,6 +186,15 @@ impl Gauges {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
     }
 
+    /// Who tells of a sink.
+    pub(crate) fn watch_sink(&self, name: &str, figures: Option<TellSinkFigures>) {
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        match figures {
+            Some(figures) => drop(sinks.insert(name.to_owned(), figures)),
+            None => drop(sinks.remove(name)),
+        }
+    }
+
     /// Fills in what moves between checkpoints.
     pub(crate) fn fill(&self, status: &mut Status) {
         status.records_in = self.records_in.load(Ordering::Relaxed);
@@ -192,6 +204,8 @@ impl Gauges {
         status.held_back = Duration::from_micros(self.held_back_us.load(Ordering::Relaxed));
         let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.source = source.map_or_else(SourceFigures::default, |tell| tell());
+        let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        status.sinks = sinks.iter().map(|(name, tell)| (name.clone(), tell())).collect();
     }
 
     /// Grows with everything that a checkpoint has to take in.
@@ -226,6 +240,7 @@ impl Status {
             held_back: Duration::ZERO,
             letters: BTreeMap::new(),
             source: SourceFigures::default(),
+            sinks: BTreeMap::new(),
             restarts: 0,
             failure: None,
             cached_keys: 0,

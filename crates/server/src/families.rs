@@ -3,9 +3,9 @@
 //! Counters of `millstream_*` that are kept in checkpoints go on through restarts of the process; those that say "in this run" begin
 //! at zero. Every label is one of few: tables, sinks, kinds and codes, never a value of a row.
 
-use millstream_core::Counters;
 use millstream_core::counters::{SinkCounters, TableCounters};
 use millstream_core::decoder::ControlKind;
+use millstream_core::{Counters, SinkFigures};
 use millstream_engine::{Phase, Status};
 
 use crate::exposition::{Exposition, Samples};
@@ -99,6 +99,17 @@ families! {
     Counter millstream_sink_absent_events_total ["sink"] "Events that passed before the sink was added."
         = |f, s| sinks(f, s, |k| k.absent);
 
+    Gauge millstream_sink_waiting_files ["sink"] "Files that were written and are not in their tables."
+        = |f, s| figures(f, s, |k| k.waiting_files);
+    Gauge millstream_sink_waiting_bytes ["sink"] "Their bytes."
+        = |f, s| figures(f, s, |k| k.waiting_bytes);
+    Counter millstream_sink_load_jobs_total ["sink"] "Load jobs that succeeded in this run."
+        = |f, s| figures(f, s, |k| k.load_jobs);
+    Counter millstream_sink_loaded_rows_total ["sink"] "Rows that load jobs of this run wrote."
+        = |f, s| figures(f, s, |k| k.loaded_rows);
+    Counter millstream_sink_loaded_bytes_total ["sink"] "Bytes of the files that load jobs of this run read."
+        = |f, s| figures(f, s, |k| k.loaded_bytes);
+
     Gauge millstream_epoch [] "The last durable epoch."
         = |f, s| s.sample(&[], f.status.epoch.0);
     Counter millstream_checkpoints_total [] "Checkpoints that became durable in this run."
@@ -187,6 +198,15 @@ fn controls(counters: &Counters, samples: &mut Samples<'_>) {
 
 fn tables(facts: &Facts<'_>, samples: &mut Samples<'_>, of: fn(&TableCounters) -> u64) {
     facts.counters.iter().flat_map(|c| &c.tables).for_each(|(table, t)| samples.sample(&[table], of(t)));
+}
+
+/// What sinks tell of themselves.
+fn figures(f: &Facts<'_>, s: &mut Samples<'_>, of: fn(&SinkFigures) -> Option<u64>) {
+    for (sink, figures) in &f.status.sinks {
+        if let Some(n) = of(figures) {
+            s.sample(&[sink], n);
+        }
+    }
 }
 
 fn sinks(facts: &Facts<'_>, samples: &mut Samples<'_>, of: fn(&SinkCounters) -> u64) {

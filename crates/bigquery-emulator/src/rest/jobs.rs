@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, cells};
+use super::{Call, cells, loads};
 use crate::catalog;
 use crate::engine;
 use crate::failure::{Failure, Reason};
@@ -27,7 +27,7 @@ struct Task<'a> {
     create: &'a str,
 }
 
-fn reference(value: Option<&Value>, project: &str) -> Option<TableId> {
+pub(super) fn reference(value: Option<&Value>, project: &str) -> Option<TableId> {
     let value = value?;
     let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let table = text("tableId")?;
@@ -172,7 +172,12 @@ fn free(call: &Call<'_>, project: &str, location: Option<&str>, id: &str) -> Res
     }
 }
 
-fn find(call: &Call<'_>, project: &str, location: Option<&str>, id: &str) -> Result<Arc<Job>, Failure> {
+pub(super) fn find(
+    call: &Call<'_>,
+    project: &str,
+    location: Option<&str>,
+    id: &str,
+) -> Result<Arc<Job>, Failure> {
     let jobs = call.warehouse.jobs();
     let fits = |job: &&Arc<Job>| {
         job.project == project
@@ -189,11 +194,7 @@ fn find(call: &Call<'_>, project: &str, location: Option<&str>, id: &str) -> Res
 fn keep(call: &Call<'_>, job: Job) -> Result<Arc<Job>, Failure> {
     let job = Arc::new(job);
     if call.warehouse.engine.durable {
-        let connection = call.warehouse.engine.lock();
-        connection.execute(
-            "INSERT OR REPLACE INTO __emulator.jobs VALUES (?, ?, ?, ?)",
-            duckdb::params![job.project, job.location, job.id, job.resource.to_string()],
-        )?;
+        job.save(&call.warehouse.engine.lock(), &call.warehouse.engine)?;
     }
     call.warehouse.jobs().add(job.clone())?;
     Ok(job)
@@ -220,8 +221,11 @@ pub(crate) fn insert(call: &Call<'_>, project: &str) -> Result<Value, Failure> {
     free(call, project, location, &id)?;
     let configuration = call.body.get("configuration").cloned().unwrap_or_default();
     let started = call.warehouse.clock.millis();
+    if configuration.get("load").is_some() {
+        return loads::insert(call, (project, id), location, &configuration);
+    }
     let Some(config) = configuration.get("query") else {
-        return Err(Failure::new(Reason::NotImplemented, "The emulator runs jobs with queries only"));
+        return Err(Failure::new(Reason::NotImplemented, "The emulator runs queries and loads only"));
     };
     let task = task(config, project, location)?;
     let (outcome, location) = run(call, project, &task);

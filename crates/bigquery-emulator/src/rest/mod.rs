@@ -3,6 +3,7 @@
 mod cells;
 mod datasets;
 mod jobs;
+mod loads;
 mod tables;
 
 use std::collections::HashMap;
@@ -143,7 +144,7 @@ fn route(call: &Call<'_>, method: &Method, path: &str) -> Result<Value, Failure>
 }
 
 /// A part of a path without its percent signs.
-fn decoded(part: &str) -> String {
+pub(crate) fn decoded(part: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = part.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

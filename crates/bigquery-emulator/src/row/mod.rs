@@ -10,6 +10,8 @@ mod tests;
 mod value;
 
 pub(crate) use bignumeric::canonical;
-pub(crate) use civil::{date_text, datetime_text, time_text, timestamp};
+pub(crate) use builder::Builder;
+pub(crate) use civil::{date, date_text, datetime, datetime_text, time, time_text, timestamp};
 pub(crate) use plan::{Mismatch, Plan};
 pub(crate) use reader::{Batch, Changes, Kind, read};
+pub(crate) use value::decimal;

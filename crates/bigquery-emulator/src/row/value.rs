@@ -286,7 +286,8 @@ fn numeric(value: Scalar<'_>) -> Result<i128, String> {
     }
 }
 
-fn decimal(text: &str) -> Result<i128, String> {
+/// The unscaled NUMERIC of a decimal text.
+pub(crate) fn decimal(text: &str) -> Result<i128, String> {
     let (negative, digits) = bignumeric::digits(text, 9)?;
     if digits.len() > 38 {
         return Err(format!("NUMERIC value out of range: {text}"));

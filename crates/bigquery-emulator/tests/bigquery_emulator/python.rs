@@ -24,10 +24,16 @@ async fn googles_clients_work() {
     let server = Server::builder().start().await.unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bigquery_emulator/client.py");
     let (rest, grpc) = (server.rest().to_string(), server.grpc().to_string());
+    let gcs = format!("http://{}", server.gcs());
     let output = tokio::task::spawn_blocking(move || {
         let mut command = Command::new(python);
-        command.arg(script).args(["resources", "streams", "statements"]);
-        command.env("BIGQUERY_REST", rest).env("BIGQUERY_GRPC", grpc).output().unwrap()
+        command.arg(script).args(["resources", "streams", "statements", "objects", "loads"]);
+        command
+            .env("BIGQUERY_REST", rest)
+            .env("BIGQUERY_GRPC", grpc)
+            .env("STORAGE_EMULATOR_HOST", gcs)
+            .output()
+            .unwrap()
     });
     let output = output.await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -80,7 +80,7 @@ impl Target {
     /// Rows are written by the columns as they are now.
     pub(super) fn renew(&mut self, session: &Session) -> Result<()> {
         self.form = Form::new(session.config.layout, &self.found.stored, self.objects.as_ref())?;
-        self.lane.renew(&self.form.descriptor);
+        self.lane.renew(&self.form);
         Ok(())
     }
 

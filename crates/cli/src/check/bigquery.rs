@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_bigquery::{BigqueryConfig, DatasetId, Rest};
 
 use super::topics::push;
-use super::{Finding, Level};
+use super::{Finding, Level, bucket};
 use crate::plan::{Plan, SinkKind};
 
 /// A check waits no longer for an answer.
@@ -16,7 +16,9 @@ pub(super) async fn findings(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     for sink in &plan.sinks {
         if let SinkKind::Bigquery(config) = &sink.kind {
-            of_dataset(&format!("sink {}", sink.name), config, &mut findings).await;
+            let whose = format!("sink {}", sink.name);
+            of_dataset(&whose, config, &mut findings).await;
+            bucket::findings(&whose, config, &mut findings).await;
         }
     }
     findings

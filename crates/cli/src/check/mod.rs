@@ -4,6 +4,7 @@
 
 mod advice;
 mod bigquery;
+mod bucket;
 mod folders;
 mod pubsub;
 mod sample;

@@ -63,14 +63,14 @@ async fn serve_pubsub(server: pubsub::Builder, arguments: &PubsubEmulator) -> Re
 async fn serve_bigquery(server: bigquery::Builder, arguments: &BigqueryEmulator) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let server = server.start().await.map_err(|e| {
-        let (rest, grpc) = (arguments.rest, arguments.grpc);
-        Failure::Failed(format!("the emulator cannot start on {rest} and {grpc}: {e}"))
+        let BigqueryEmulator { rest, grpc, gcs, .. } = arguments;
+        Failure::Failed(format!("the emulator cannot start on {rest}, {grpc} and {gcs}: {e}"))
     })?;
-    let (rest, grpc) = (server.rest(), server.grpc());
-    write_ports(arguments.port_file.as_deref(), &[rest.port(), grpc.port()])?;
+    let (rest, grpc, gcs) = (server.rest(), server.grpc(), server.gcs());
+    write_ports(arguments.port_file.as_deref(), &[rest.port(), grpc.port(), gcs.port()])?;
     output::print(&format!(
-        "BigQuery emulator: REST on {rest}, Storage Write on {grpc}\nBIGQUERY_EMULATOR_HOST=http://{rest}\n\
-         BIGQUERY_STORAGE_EMULATOR_HOST={grpc}\n"
+        "BigQuery emulator: REST on {rest}, Storage Write on {grpc}, Cloud Storage on {gcs}\n\
+         BIGQUERY_EMULATOR_HOST=http://{rest}\nBIGQUERY_STORAGE_EMULATOR_HOST={grpc}\nSTORAGE_EMULATOR_HOST=http://{gcs}\n"
     ));
     signals.wait().await;
     server.stop().await;
@@ -123,6 +123,7 @@ fn bigquery_builder(arguments: &BigqueryEmulator) -> Result<bigquery::Builder, F
     let mut builder = bigquery::Server::builder()
         .rest(arguments.rest)
         .grpc(arguments.grpc)
+        .gcs(arguments.gcs)
         .request_bytes(arguments.request_bytes)
         .schema_delay(arguments.schema_delay)
         .apply_delay(arguments.apply_delay)
@@ -132,6 +133,10 @@ fn bigquery_builder(arguments: &BigqueryEmulator) -> Result<bigquery::Builder, F
     }
     if let Some(text) = &arguments.faults {
         builder = builder.faults(faults(text)?);
+    }
+    for bucket in &arguments.buckets {
+        let (name, location) = bucket.split_once('@').unwrap_or((bucket, "US"));
+        builder = builder.bucket(name, location);
     }
     for dataset in &arguments.datasets {
         let (name, location) = dataset.split_once('@').unwrap_or((dataset, "US"));

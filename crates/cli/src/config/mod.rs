@@ -458,6 +458,8 @@ pub(crate) struct Loaded {
     pub(crate) pubsub_emulator: Option<String>,
     /// `BIGQUERY_EMULATOR_HOST` and `BIGQUERY_STORAGE_EMULATOR_HOST`: an emulator's REST and gRPC endpoints.
     pub(crate) bigquery_emulator: [Option<String>; 2],
+    /// `STORAGE_EMULATOR_HOST`: an emulator of Cloud Storage.
+    pub(crate) storage_emulator: Option<String>,
 }
 
 impl Loaded {
@@ -473,7 +475,9 @@ impl Loaded {
                 let pubsub_emulator = host("PUBSUB_EMULATOR_HOST");
                 let bigquery_emulator =
                     ["BIGQUERY_EMULATOR_HOST", "BIGQUERY_STORAGE_EMULATOR_HOST"].map(host);
-                Ok(Self { file: file.to_owned(), text, root, config, pubsub_emulator, bigquery_emulator })
+                let storage_emulator = host("STORAGE_EMULATOR_HOST");
+                let file = file.to_owned();
+                Ok(Self { file, text, root, config, pubsub_emulator, bigquery_emulator, storage_emulator })
             }
             Err(problem) => Err(Problems { file: shown, text, problems: vec![problem] }),
         }

@@ -48,11 +48,13 @@ impl Checker<'_> {
             let help = "a replica has no partitions";
             self.problem(&at("partition_expiration"), "`partition_expiration` is only for histories", help);
         }
+        let load = self.load(index, given);
         let freshness = given.freshness.map_or(Duration::from_secs(15 * 60), |span| span.0);
         if freshness > FRESHNESS_MAX {
             self.problem(&at("freshness"), "`freshness` is at most 24h", "");
         }
         let delivery = match given.delivery {
+            Some(Delivery::Load) => bigquery::Delivery::Load(load.unwrap_or_default()),
             Some(Delivery::AtLeastOnce) => bigquery::Delivery::AtLeastOnce,
             _ => bigquery::Delivery::ExactlyOnce,
         };
@@ -70,7 +72,6 @@ impl Checker<'_> {
         config.pipeline = pipeline.to_owned();
         config.connection = self.bigquery_connection(index, given);
         config.location.clone_from(&given.location);
-        config.delivery = delivery;
         config.create = given.create != Some(CreateMode::Never);
         config.table_name = self.table_name(index, given.table_name.as_ref());
         config.on_type_change = match given.on_type_change {
@@ -79,24 +80,35 @@ impl Checker<'_> {
             Some(OnTypeChange::Stop) => ChangePolicy::Stop,
         };
         config.history_repeats = mode == DedupeMode::Off || delivery == bigquery::Delivery::AtLeastOnce;
+        config.delivery = delivery;
         config.freshness = freshness;
         config.partition_expiration = given.partition_expiration.map(|span| span.0);
         config.labels.clone_from(&given.labels);
         config
     }
 
+    /// Where BigQuery's REST API is, if it is not the service's.
+    pub(super) fn bigquery_endpoint(&self, given: &config::BigqueryConfig) -> Option<String> {
+        let of_config = given.endpoints.as_ref().map(|endpoints| endpoints.rest.clone());
+        of_config.or_else(|| self.loaded.bigquery_emulator[0].clone())
+    }
+
     fn bigquery_connection(&mut self, index: usize, given: &config::BigqueryConfig) -> Connection {
         let at = |key: &'static str| {
             [Step::from("sinks"), Step::from(index), Step::from("endpoints"), Step::from(key)]
         };
-        let (rest, grpc) = match &given.endpoints {
-            Some(endpoints) => (Some(endpoints.rest.clone()), Some(endpoints.grpc.clone())),
+        let (rest, grpc, gcs) = match &given.endpoints {
+            Some(endpoints) => {
+                (Some(endpoints.rest.clone()), Some(endpoints.grpc.clone()), endpoints.gcs.clone())
+            }
             None => {
                 let [rest, grpc] = self.loaded.bigquery_emulator.clone();
-                (rest, grpc)
+                (rest, grpc, None)
             }
         };
-        for (key, endpoint) in [("rest", &rest), ("grpc", &grpc)] {
+        let is_load = given.delivery == Some(Delivery::Load);
+        let gcs = gcs.or_else(|| self.loaded.storage_emulator.clone()).filter(|_| is_load);
+        for (key, endpoint) in [("rest", &rest), ("grpc", &grpc), ("gcs", &gcs)] {
             if let Some(Err(error)) = endpoint.as_deref().map(Connection::url) {
                 self.problem(&at(key), error.to_string(), "");
             }
@@ -107,7 +119,15 @@ impl Checker<'_> {
             let place = [Step::from("sinks"), Step::from(index)];
             self.problem(&place, "only one of BigQuery's two interfaces is an emulator's", help);
         }
+        let is_plain = |endpoint: &Option<String>| {
+            endpoint.as_ref().is_some_and(|endpoint| !endpoint.starts_with("https://"))
+        };
+        if is_load && is_plain(&rest) != is_plain(&gcs) {
+            let help = "set `STORAGE_EMULATOR_HOST` with the two of BigQuery, or `endpoints` with `gcs`";
+            let place = [Step::from("sinks"), Step::from(index)];
+            self.problem(&place, "only one of BigQuery and Cloud Storage is an emulator's", help);
+        }
         let credentials = given.credentials.as_ref().map(|path| self.base.join(path));
-        Connection { rest, grpc, credentials }
+        Connection { rest, grpc, gcs, credentials }
     }
 }

@@ -53,6 +53,10 @@ fn the_bigquery_emulator_says_where_it_is_and_ends_cleanly() {
         "127.0.0.1:0",
         "--grpc",
         "127.0.0.1:0",
+        "--gcs",
+        "127.0.0.1:0",
+        "--bucket",
+        "files@EU",
         "--port-file",
         "ports",
         "--data",
@@ -65,6 +69,7 @@ fn the_bigquery_emulator_says_where_it_is_and_ends_cleanly() {
     let running = place.start(&words, || place.path("ports").exists());
     let ports = std::fs::read_to_string(place.path("ports")).unwrap();
     let ports: Vec<u16> = ports.lines().map(|port| port.parse().unwrap()).collect();
+    assert_eq!(ports.len(), 3);
     for port in &ports {
         std::net::TcpStream::connect(("127.0.0.1", *port)).unwrap();
     }

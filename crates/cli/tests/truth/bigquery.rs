@@ -22,20 +22,22 @@ use crate::residual::{Report, Residuals};
 use crate::scenarios::{faults, judge_in};
 
 /// The emulator that the tests share, each with a project of its own.
-static EMULATOR: LazyLock<Emulator> = LazyLock::new(|| Emulator::start(Faults::default()));
+pub(crate) static EMULATOR: LazyLock<Emulator> = LazyLock::new(|| Emulator::start(Faults::default()));
+/// A bucket that is there.
+pub(crate) const BUCKET: &str = "loads";
 static PROJECTS: AtomicUsize = AtomicUsize::new(0);
 
 /// An emulator in this process.
 pub(crate) struct Emulator {
     runtime: tokio::runtime::Runtime,
-    server: Running,
+    pub(crate) server: Running,
     http: reqwest::Client,
 }
 
 impl Emulator {
     pub(crate) fn start(faults: Faults) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let server = runtime.block_on(Server::builder().faults(faults).start()).unwrap();
+        let server = runtime.block_on(Server::builder().faults(faults).bucket(BUCKET, "US").start()).unwrap();
         let http = runtime.block_on(async {
             // Whoever was first is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -44,7 +46,7 @@ impl Emulator {
         Self { runtime, server, http }
     }
 
-    fn call(&self, path: &str, body: Option<Json>) -> Json {
+    pub(crate) fn call(&self, path: &str, body: Option<Json>) -> Json {
         let url = format!("http://{}/bigquery/v2/projects/{path}", self.server.rest());
         self.runtime.block_on(async {
             for _ in 0..50 {
@@ -297,10 +299,16 @@ pub(crate) fn verdict(
 /// Every variant of the corpus but the large one, once and in order, into every layout.
 #[test]
 fn the_corpus_through_bigquery() {
+    the_corpus(|_, _, _| {});
+}
+
+/// The same; `deliver` says how histories are written.
+pub(crate) fn the_corpus(deliver: impl Fn(&mut Pipeline, &Emulator, &str) + Sync) {
     let variants: Vec<Variant> = corpus::variants().into_iter().filter(|v| v.scenario != "bench").collect();
     let emulator = &*EMULATOR;
     let found = on_two_threads(&variants, |_, variant| {
-        let (pipeline, project) = pipeline(emulator, variant, &variant.file());
+        let (mut pipeline, project) = pipeline(emulator, variant, &variant.file());
+        deliver(&mut pipeline, emulator, &project);
         let label = |text: String| format!("{}: {text}\n", variant.label());
         match pipeline.run() {
             Err(failure) => label(failure),
@@ -317,13 +325,13 @@ fn the_corpus_through_bigquery() {
 /// What goes wrong between a sink and BigQuery, at rates that hit every scenario. That streams expire with rows nobody has seen is a
 /// loss, and not among them.
 const FAULTS: &str = "unavailable=0.03,lost_answer=0.03,cut=0.03,throttle=0.03,slow_append=0.05,slow_append_millis=20,\
-                      rest_unavailable=0.03,rest_throttle=0.03,rest_lost_answer=0.03";
+                      rest_unavailable=0.03,rest_throttle=0.03,rest_lost_answer=0.03,load_fails=0.1";
 /// Kills in all, over all scenarios.
 const KILLS: usize = 40;
 
 /// Every scenario over Pub/Sub into BigQuery, with faults on both sides, killed at random moments, with another number of shards each
-/// time. Histories hold each event once where that is promised; views and replicas are right in any case.
-fn killed(deliver: &str) {
+/// time. Histories hold each event once where that is promised; views and replicas are right in any case. Answers the emulator.
+pub(crate) fn killed(once: bool, deliver: impl Fn(&mut Pipeline, &Emulator, &str) + Sync) -> Emulator {
     let mut variants: Vec<Variant> = Vec::new();
     for variant in corpus::variants().into_iter().filter(|v| v.scenario != "bench") {
         if variants.iter().all(|v| v.scenario != variant.scenario) {
@@ -346,9 +354,7 @@ fn killed(deliver: &str) {
         let mut pipeline = pubsub::pipeline(variant, &lines, &address, 2);
         let project = format!("truth-{}", PROJECTS.fetch_add(1, Ordering::Relaxed));
         pipeline.set("/sinks", emulator.sinks(&project));
-        for sink in ["/sinks/2/delivery", "/sinks/3/delivery"] {
-            pipeline.set(sink, deliver.into());
-        }
+        deliver(&mut pipeline, &emulator, &project);
         let kills = pubsub::share(KILLS, index, count);
         let mut pieces = shuffled.chunks(shuffled.len().div_ceil(kills + 1).max(1));
         for kill in 0..kills {
@@ -380,21 +386,29 @@ fn killed(deliver: &str) {
                     .into_iter()
                     .map(|fault| format!("{}: {fault}\n", variant.label()))
                     .collect();
-                found += &verdict(&emulator, &project, variant, &lines, (deliver == "exactly-once", true));
+                found += &verdict(&emulator, &project, variant, &lines, (once, true));
                 found
             }
         }
     });
     assert!(found.is_empty(), "{found}");
     println!("{} faults were hit", emulator.server.faults_hit());
+    emulator
+}
+
+/// Sets a key of both histories.
+pub(crate) fn set(pipeline: &mut Pipeline, key: &str, value: &Json) {
+    for sink in 2..4 {
+        pipeline.set(&format!("/sinks/{sink}/{key}"), value.clone());
+    }
 }
 
 #[test]
 fn killed_with_faults_exactly_once() {
-    killed("exactly-once");
+    killed(true, |pipeline, _, _| set(pipeline, "delivery", &json!("exactly-once")));
 }
 
 #[test]
 fn killed_with_faults_at_least_once() {
-    killed("at-least-once");
+    killed(false, |pipeline, _, _| set(pipeline, "delivery", &json!("at-least-once")));
 }

@@ -21,6 +21,7 @@ mod events;
 mod feeder;
 mod generated;
 mod history;
+mod loads;
 mod number;
 mod pipeline;
 mod pstest;

@@ -1,0 +1,113 @@
+//! `delivery: load`, against the emulator in this process.
+
+use millstream_bigquery_emulator::Server;
+use serde_json::json;
+
+use crate::bigquery::{Warehouse, append, change, written};
+use crate::workplace::{Workplace, wait};
+
+const LOAD: &str = "delivery: load, load: { bucket: loads, triggering_frequency: 15m }";
+
+fn config(warehouse: &Warehouse, more: &str) -> String {
+    let gcs = format!(", gcs: \"http://{}\" }}, {LOAD}", warehouse.server.gcs());
+    // The endpoints get a third one.
+    warehouse.config("layout: append", more).replacen("\" }, layout", &format!("\"{gcs}, layout"), 1)
+}
+
+/// A pipeline with a row in a file that waits for its load, killed.
+fn killed_with_a_file(warehouse: &Warehouse) -> Workplace {
+    let place = Workplace::new(&config(warehouse, ", follow: true"));
+    append(&place, &[change("c", 10, json!({ "id": 1 }), json!({ "id": 1, "v": "a" }))]);
+    let running = place.start(&["run", "p.yaml"], || place.path("in.jsonl").exists());
+    wait(|| warehouse.server.objects("loads").len() == 1);
+    wait(|| {
+        let status = place.run(&["status", "p.yaml", "--json"]);
+        status.code == 0 && status.json()["counters"]["sinks"]["bigquery"]["written"] == 1
+    });
+    running.signal("KILL");
+    drop(running);
+    assert_eq!(warehouse.query("SELECT COUNT(*) FROM d.t_raw"), ["0"]);
+    place.write("p.yaml", config(warehouse, ""));
+    place
+}
+
+#[test]
+fn a_checkpoints_files_are_loaded_by_the_next_start_and_others_deleted() {
+    let warehouse = Warehouse::of(Server::builder().bucket("loads", "US"));
+    let place = killed_with_a_file(&warehouse);
+    let named = warehouse.server.objects("loads").remove(0);
+    let (folder, _) = named.split_once("/00").unwrap();
+    for stray in [format!("{folder}/000000000009-1/t_raw/00000.parquet"), "others".to_owned()] {
+        let url = format!("http://{}/upload/storage/v1/b/loads/o", warehouse.server.gcs());
+        warehouse.runtime.block_on(async {
+            let query = [("uploadType", "media"), ("name", &stray)];
+            let made = warehouse.http.post(url).query(&query).body("stray").send().await.unwrap();
+            assert!(made.status().is_success());
+        });
+    }
+    assert_eq!(written(&place)["written"], 1);
+    assert_eq!(warehouse.query("SELECT id, v FROM d.t_latest"), ["1|a"]);
+    assert_eq!(warehouse.server.objects("loads"), ["others"], "another's file stays");
+}
+
+/// A job that failed keeps its id, and another start has to take the next one: with the id of the files alone a table that was dropped and
+/// mended could never have been loaded.
+#[test]
+fn a_load_that_failed_is_made_good_by_a_later_start() {
+    let warehouse = Warehouse::of(Server::builder().bucket("loads", "US"));
+    let place = killed_with_a_file(&warehouse);
+    let table = warehouse.table("t_raw");
+    warehouse.query("DROP TABLE d.t_raw");
+    let failed = place.run(&["run", "p.yaml"]);
+    assert_eq!(failed.code, 1);
+    let told = "the load of 1 files into p.d.t_raw failed: notFound";
+    assert!(failed.err.contains(told) && failed.err.contains("_1` tells more"), "{}", failed.err);
+    assert_eq!(warehouse.server.objects("loads").len(), 1, "the file is kept");
+    let mut again = table;
+    again.as_object_mut().unwrap().retain(|key, _| {
+        ["tableReference", "schema", "description", "timePartitioning", "clustering", "labels"]
+            .contains(&key.as_str())
+    });
+    warehouse.call("datasets/d/tables", Some(&again));
+    written(&place);
+    assert_eq!(warehouse.query("SELECT id, v FROM d.t_raw"), ["1|a"]);
+    assert!(warehouse.server.objects("loads").is_empty());
+}
+
+#[test]
+fn check_looks_at_the_bucket() {
+    let warehouse = Warehouse::of(Server::builder().dataset("p", "d", "EU"));
+    let place = Workplace::new(&config(&warehouse, ""));
+    append(&place, &[]);
+    let missing = place.run(&["check", "p.yaml"]);
+    assert!(missing.out.contains("the bucket loads does not exist"), "{}", missing.out);
+    let warehouse = Warehouse::of(Server::builder().dataset("p", "d", "EU").bucket("loads", "US"));
+    place.write("p.yaml", config(&warehouse, ""));
+    let elsewhere = place.run(&["check", "p.yaml"]);
+    assert!(elsewhere.out.contains("the bucket loads is in US and the dataset in EU"), "{}", elsewhere.out);
+    let denied = "deny=buckets/loads*:PERMISSION_DENIED".parse().unwrap();
+    warehouse.server.set_faults(denied);
+    let denied = place.run(&["check", "p.yaml"]);
+    assert!(denied.out.contains("permission denied"), "{}", denied.out);
+}
+
+/// A drained run's last token still names its files, which are in their tables: another delivery may go on from it, and back.
+#[test]
+fn the_delivery_may_change_once_files_are_loaded() {
+    let warehouse = Warehouse::of(Server::builder().bucket("loads", "US"));
+    let place = killed_with_a_file(&warehouse);
+    place.write("p.yaml", warehouse.config("layout: append", ""));
+    let refused = place.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("names files that are not loaded"), "{}", refused.err);
+    for (lsn, config) in [
+        (11, config(&warehouse, "")),
+        (12, warehouse.config("layout: append", "")),
+        (13, config(&warehouse, "")),
+    ] {
+        place.write("p.yaml", config);
+        append(&place, &[change("c", lsn, json!({ "id": lsn }), json!({ "id": lsn, "v": "b" }))]);
+        written(&place);
+    }
+    assert_eq!(warehouse.query("SELECT id FROM d.t_raw ORDER BY id"), ["1", "11", "12", "13"]);
+}
