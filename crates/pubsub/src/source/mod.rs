@@ -47,7 +47,7 @@ use pull::{Pull, Withheld};
 use shared::Shared;
 
 /// Bytes of messages that streams may hold ready for the pipeline, in all.
-const PREFETCH_BYTES: usize = 32 << 20;
+const PREFETCH_BYTES: usize = 16 << 20;
 /// The unit of the prefetch budget.
 const PREFETCH_UNIT: usize = 1024;
 /// How long acknowledgements may take at the end.
