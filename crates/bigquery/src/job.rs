@@ -214,7 +214,7 @@ impl Job {
     }
 
     /// The error of a job that failed, with BigQuery's words where `may_quote` says that they hold no values of rows.
-    fn failed(&self, what: &str, may_quote: bool) -> Result<()> {
+    pub(crate) fn failed(&self, what: &str, may_quote: bool) -> Result<()> {
         let Some(JobError { reason, message }) = &self.error else { return Ok(()) };
         let text = match shown(message) {
             words if may_quote && !words.is_empty() => {

@@ -21,6 +21,7 @@ mod found;
 mod job;
 mod lane;
 mod merge;
+mod merging;
 pub mod names;
 mod note;
 mod numeric;
@@ -45,7 +46,7 @@ mod write_error;
 
 pub use append::{Acked, AppendOptions, Appender, Batch, Handle, REQUEST_BYTES_MAX, RowError, UpdatedSchema};
 pub use column_type::{BIGNUMERIC_DIGITS, ColumnType, NUMERIC_DIGITS};
-pub use config::{BigqueryConfig, DeleteMode, Delivery, Layout};
+pub use config::{BigqueryConfig, DeleteMode, Delivery, Layout, Merge};
 pub use connection::Connection;
 pub use dataset::Dataset;
 pub use descriptor::{CHANGE_SEQUENCE_NUMBER, CHANGE_TYPE, Descriptor};

@@ -105,6 +105,8 @@ pub(crate) struct TableNote {
     pub(crate) truncated: Option<Order>,
     /// Whether the history may hold a row twice: once written so, it does for good.
     pub(crate) repeats: bool,
+    /// Whether it is a replica that is merged: one is written in this way or by native upserts, for good.
+    pub(crate) merged: bool,
 }
 
 impl TableNote {
@@ -121,8 +123,10 @@ impl TableNote {
         if let Some(order) = &self.truncated {
             note.insert("truncated".to_owned(), json!(order.to_string()));
         }
-        if self.repeats {
-            note.insert("repeats".to_owned(), json!(true));
+        for (name, is) in [("repeats", self.repeats), ("merged", self.merged)] {
+            if is {
+                note.insert(name.to_owned(), json!(true));
+            }
         }
         join(&above, &note).unwrap_or_default()
     }
@@ -139,6 +143,7 @@ impl TableNote {
             keys,
             truncated: text("truncated").and_then(Order::parse_hex),
             repeats: note.get("repeats") == Some(&Json::Bool(true)),
+            merged: note.get("merged") == Some(&Json::Bool(true)),
         })
     }
 }
@@ -206,6 +211,7 @@ mod tests {
             keys: vec![key],
             truncated: Some(Order::postgres(Incarnation(1), 5, 5)),
             repeats: true,
+            merged: true,
         };
         let text = note.describe(None, "Full history");
         assert!(text.starts_with("Full history of public.o'rders\nmillstream: {"), "{text}");

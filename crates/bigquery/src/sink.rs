@@ -6,6 +6,8 @@
 //!
 //! At least once, and native upserts: rows go to the default stream and are visible at once; `prepare` waits for their
 //! acknowledgements, and there is nothing to commit.
+//!
+//! A replica that is merged is written in either of the first two ways to a table beside it, its staging; see [`crate::merging`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,16 +20,17 @@ use millstream_core::{
     Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, RecordBatch,
     Result, RowSchema, Sink, TableName,
 };
-use millstream_layout::{Change, Trouble};
+use millstream_layout::{Change, Trouble, staging};
 
 use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
 use crate::epochs::Epochs;
 use crate::lane::Settled;
+use crate::merging::Merger;
 use crate::recovery;
 use crate::session::{Mark, Session};
 use crate::stream::Storage;
-use crate::target::{Obstacle, Taken, Target};
+use crate::target::{Obstacle, Taken, Target, notice};
 use crate::token::{self, Flush, Token};
 
 /// Bytes of a table's rows that are sent together.
@@ -52,6 +55,8 @@ pub struct BigquerySink {
     /// Where rows of a schema go, by the schema's address; the `Arc` keeps the address from being used again.
     routes: HashMap<usize, Route>,
     changes: ChangeLog,
+    /// Merges what is staged, where that is how a replica is written; the session is the staging's then.
+    merger: Option<Merger>,
     epochs: Epochs,
     refused: Vec<Refused>,
     notices: Vec<SinkNotice>,
@@ -69,8 +74,11 @@ impl BigquerySink {
     /// # Errors
     /// If an endpoint is no URL, or no credentials can be found or read.
     pub fn new(config: BigqueryConfig) -> Result<Self> {
+        let merger = Merger::new(&config)?;
+        let config = merger.as_ref().map_or(config, |merger| merger.staging.clone());
         Ok(Self {
             session: Session::new(config)?,
+            merger,
             changes: ChangeLog::new(),
             epochs: Epochs::new(),
             targets: Vec::new(),
@@ -89,10 +97,11 @@ impl BigquerySink {
                 Output::Event(judged) => {
                     self.write_event(index, judged, &batch.records, &mut report).await?;
                 }
-                Output::Patch(patch) if matches!(self.session.config.layout, Layout::Replica { .. }) => {
-                    self.write_patch(patch).await?;
-                }
-                Output::Patch(_) => {}
+                Output::Patch(patch) => match self.session.config.layout {
+                    Layout::Replica { .. } => self.write_patch(patch).await?,
+                    Layout::Staging { .. } => self.stage_patch(patch, &batch.records).await?,
+                    Layout::Append | Layout::Changelog => {}
+                },
             }
         }
         self.relieve().await?;
@@ -103,7 +112,8 @@ impl BigquerySink {
     async fn relieve(&mut self) -> Result<()> {
         // What a replica takes cannot be taken back after a crash, and an event that comes again may be judged otherwise beside others:
         // its rows wait for the epoch's end.
-        let waits = matches!(self.session.config.layout, Layout::Replica { .. });
+        // Of what is staged only the newest of each key is sent, too.
+        let waits = self.session.config.layout.is_current();
         let at_once = !waits && self.session.config.delivery == Delivery::AtLeastOnce;
         let mut waiting = 0;
         for target in &mut self.targets {
@@ -126,10 +136,20 @@ impl BigquerySink {
     async fn write_patch(&mut self, patch: &Patch) -> Result<()> {
         let Some((target, _)) = self.route(&patch.schema, patch.order).await? else { return Ok(()) };
         let Some(held) = self.targets[target].fill(patch) else { return Ok(()) };
-        if let Err(cause) = self.place(&held.judged, &held.records).await? {
+        if let Err(cause) = self.place(&held.judged, &held.records, None).await? {
             let (records, record, table) =
                 (held.records, held.judged.event.record, self.targets[target].source_table.clone());
             self.refused.push(Refused { records, record, table, cause });
+        }
+        Ok(())
+    }
+
+    /// Stages late values beside the row that lacks them.
+    async fn stage_patch(&mut self, patch: &Patch, records: &Arc<RecordBatch>) -> Result<()> {
+        let Some(judged) = staging::late_change(patch) else { return Ok(()) };
+        if let Err(cause) = self.place(&judged, records, Some(patch)).await? {
+            // The record of these values was written when it came; they are known only to have been for another row, too.
+            self.notices.push(notice("late_value_refused", cause.text));
         }
         Ok(())
     }
@@ -143,12 +163,14 @@ impl BigquerySink {
     ) -> Result<()> {
         match self.session.config.layout {
             Layout::Append | Layout::Changelog if !judged.distinct => report.duplicates += 1,
-            Layout::Replica { .. } if judged.event.key.is_none() && judged.event.op != Op::Truncate => {
+            layout
+                if layout.is_current() && judged.event.key.is_none() && judged.event.op != Op::Truncate =>
+            {
                 report.filtered += 1;
             }
-            Layout::Replica { .. } if !judged.newest && judged.distinct => report.superseded += 1,
-            Layout::Replica { .. } if !judged.newest => report.duplicates += 1,
-            _ => match self.place(judged, records).await? {
+            layout if layout.is_current() && !judged.newest && judged.distinct => report.superseded += 1,
+            layout if layout.is_current() && !judged.newest => report.duplicates += 1,
+            _ => match self.place(judged, records, None).await? {
                 Ok(Taken::Written) => report.written += 1,
                 Ok(Taken::Superseded) => report.superseded += 1,
                 Ok(Taken::LeftOut) => report.filtered += 1,
@@ -159,13 +181,18 @@ impl BigquerySink {
     }
 
     /// Puts an event into its table, evolving that if need be.
-    async fn place(&mut self, judged: &Judged, records: &Arc<RecordBatch>) -> Result<Result<Taken, Cause>> {
+    async fn place(
+        &mut self,
+        judged: &Judged,
+        records: &Arc<RecordBatch>,
+        late: Option<&Patch>,
+    ) -> Result<Result<Taken, Cause>> {
         // Each round makes room for one column or object, so that there can't be many more rounds than columns.
         for _ in 0..2 * judged.event.schema.columns.len() + 4 {
             let Some((target, binding)) = self.route(&judged.event.schema, judged.event.order).await? else {
                 return Ok(Ok(Taken::LeftOut));
             };
-            let pushed = self.targets[target].push(&self.session, binding, judged, records).await?;
+            let pushed = self.targets[target].push(&self.session, binding, judged, records, late).await?;
             let trouble = match pushed {
                 Ok(taken) => return Ok(Ok(taken)),
                 Err(Obstacle::Refused(cause)) => return Ok(Err(cause)),
@@ -235,8 +262,7 @@ impl BigquerySink {
             Some(&target) => target,
             None if self.left_out.contains(&schema.table) => return Ok(None),
             None => {
-                let target = Target::open(&mut self.session, schema, order, &mut self.notices).await?;
-                let Some(target) = target else {
+                let Some(target) = self.open(schema, order).await? else {
                     if !schema.columns.is_empty() {
                         self.left_out.insert(schema.table.clone());
                     }
@@ -264,6 +290,18 @@ impl BigquerySink {
         Err(Error::fatal(format!("invariant: the columns of {} settle", schema.table)))
     }
 
+    /// The table for rows of a schema; where it is merged, its staging.
+    async fn open(&mut self, schema: &Arc<RowSchema>, order: Order) -> Result<Option<Target>> {
+        let mut seed = None;
+        if let Some(merger) = &mut self.merger {
+            seed = merger.open(schema, order, &mut self.notices).await?;
+            if seed.is_none() {
+                return Ok(None);
+            }
+        }
+        Target::open(&mut self.session, schema, order, seed.as_ref(), &mut self.notices).await
+    }
+
     async fn prepare_epoch(&mut self) -> Result<Option<CommitToken>> {
         let mut work = Vec::new();
         for target in self.targets.iter_mut().filter(|target| target.is_busy()) {
@@ -280,41 +318,64 @@ impl BigquerySink {
                 cause,
             }));
         }
-        let changes =
+        let changes: Vec<_> =
             self.targets.iter_mut().flat_map(|target| std::mem::take(&mut target.changes)).collect();
-        self.changes.write(&self.session, changes, &mut self.notices).await;
-        if flushes.is_empty() {
+        let mark = self.session.mark;
+        let staged = match &mut self.merger {
+            None => {
+                self.changes.write(&self.session, changes, &mut self.notices).await;
+                None
+            }
+            // What changed of the replica is written down once it did.
+            Some(merger) => {
+                let busy = self.targets.iter_mut().filter_map(|t| t.take_staged().then_some(&*t.id.table));
+                match merger.staged(busy, mark) {
+                    None => return Ok(None),
+                    staged => staged,
+                }
+            }
+        };
+        if flushes.is_empty() && staged.is_none() {
             return Ok(None);
         }
         flushes.sort_by(|a, b| a.stream.cmp(&b.stream));
-        Ok(Some(token::encode(&Token { mark: self.session.mark, flushes })))
+        Ok(Some(token::encode(&Token { mark, flushes, staged })))
     }
 
     async fn commit_token(&mut self, token: &CommitToken) -> Result<()> {
-        let Token { mark, flushes } = token::decode(token)?;
+        let Token { mark, flushes, .. } = token::decode(token)?;
         let mut work = Vec::new();
         for flush in flushes {
             work.push(make_visible(self.session.storage.clone(), flush));
         }
         let flushed: Result<()> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await;
         flushed?;
-        self.epochs.write(&self.session, mark).await
+        match &self.merger {
+            Some(merger) => merger.committed(mark),
+            None => self.epochs.write(&self.session, mark).await,
+        }
     }
 
     async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
         self.session.need_dataset().await?;
+        if let Some(merger) = &mut self.merger {
+            merger.renew().await?;
+        }
         // Streams of before may hold rows that no checkpoint names: they are left, and their rows are never seen.
         self.targets.clear();
         self.by_table.clear();
         self.routes.clear();
         self.session.renew();
         let last = last.map(token::decode).transpose()?;
-        let is_history = !matches!(self.session.config.layout, Layout::Replica { .. });
+        let is_history = !self.session.config.layout.is_current();
         if is_history && self.session.config.delivery == Delivery::ExactlyOnce {
             self.epochs.check(&self.session, last.as_ref().map(|last| last.mark)).await?;
         }
         if let Some(last) = last {
             recovery::finish(&self.session, &last).await?;
+            if let Some(merger) = &mut self.merger {
+                merger.recover(&last).await?;
+            }
         }
         Ok(())
     }
@@ -368,6 +429,14 @@ impl Sink for BigquerySink {
         })
     }
 
+    fn finish(&mut self) -> Fut<'_, Result<()>> {
+        Box::pin(async move {
+            let Some(merger) = &self.merger else { return Ok(()) };
+            let merged = merger.finish().await;
+            merged.map_err(|e| e.at(self.named()))
+        })
+    }
+
     fn refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
     }
@@ -375,6 +444,9 @@ impl Sink for BigquerySink {
     fn notices(&mut self) -> Vec<SinkNotice> {
         for target in &mut self.targets {
             self.notices.append(&mut target.notices);
+        }
+        if let Some(merger) = &self.merger {
+            self.notices.append(&mut merger.notices());
         }
         std::mem::take(&mut self.notices)
     }

@@ -149,6 +149,12 @@ pub trait Sink: Send {
     /// Makes the token's rows visible. Idempotent.
     fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>>;
 
+    /// The run ends well, and its last epoch is committed: what the sink does now and then is done once more, so that readers see all
+    /// that was committed. Not called where a run is cancelled or fails; what is left undone is the next run's to do.
+    fn finish(&mut self) -> Fut<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Rows that the warehouse refused after [`write`](Self::write) had counted them as written; asked once
     /// [`prepare`](Self::prepare) is through, of which they are part. Each of them once.
     fn refused(&mut self) -> Vec<Refused> {

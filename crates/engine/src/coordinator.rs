@@ -25,7 +25,7 @@ use crate::latency::Stamp;
 use crate::patience::Patience;
 use crate::settings::Settings;
 use crate::shard::Pressure;
-use crate::sink_lane::CommitOrder;
+use crate::sink_lane::SinkOrder;
 use crate::status::{CheckpointFacts, Phase};
 use crate::world::World;
 
@@ -49,7 +49,7 @@ pub(crate) struct Coordinator {
     pub(crate) reports: Receiver<Report>,
     pub(crate) requests: UnboundedReceiver<Request>,
     pub(crate) intake: UnboundedSender<IntakeOrder>,
-    pub(crate) sinks: Vec<(String, UnboundedSender<CommitOrder>)>,
+    pub(crate) sinks: Vec<(String, UnboundedSender<SinkOrder>)>,
     pub(crate) shards: Vec<UnboundedSender<Aside>>,
     pub(crate) pressure: Arc<Pressure>,
     /// The epoch that flows.
@@ -111,7 +111,7 @@ impl Coordinator {
                 let _ = reply.send(made);
             }
             if is_last && !sent_forwards {
-                return Ok(());
+                return self.finish_sinks().await;
             }
         }
     }
@@ -296,7 +296,7 @@ impl Coordinator {
                 ))
                 .into());
             }
-            Report::Cut(_) | Report::Shard { .. } | Report::Sink { .. } => {
+            Report::Cut(_) | Report::Shard { .. } | Report::Sink { .. } | Report::Finished => {
                 return Err(Error::fatal("a stage passed a barrier that nobody started").into());
             }
         }
@@ -321,12 +321,27 @@ impl Coordinator {
         for (name, orders) in &self.sinks {
             let token: Option<CommitToken> =
                 self.marks.get(name).filter(|mark| mark.epoch == epoch).map(|mark| mark.token.clone());
-            orders.send(CommitOrder { epoch, token }).map_err(gone)?;
+            orders.send(SinkOrder::Commit { epoch, token }).map_err(gone)?;
         }
         let mut committed = 0;
         while committed < self.sinks.len() {
             match self.report().await? {
                 Report::Committed { epoch: of } if of == epoch => committed += 1,
+                other => self.beside(other).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets every sink do what it had put off. Bounded by the sinks themselves: nothing is lost if it takes long.
+    async fn finish_sinks(&mut self) -> Staged {
+        for (_, orders) in &self.sinks {
+            orders.send(SinkOrder::Finish).map_err(gone)?;
+        }
+        let mut finished = 0;
+        while finished < self.sinks.len() {
+            match self.reports.recv().await.ok_or(Stop::Neighbour)? {
+                Report::Finished => finished += 1,
                 other => self.beside(other).await?,
             }
         }

@@ -25,6 +25,10 @@ pub(crate) struct BigqueryConfig {
     pub(crate) layout: Layout,
     /// How rows are written. `exactly-once` by default for histories, `upsert` for replicas.
     pub(crate) delivery: Option<Delivery>,
+    /// Of a replica with `delivery: merge`: the tables that it is merged from.
+    pub(crate) staging: Option<Staging>,
+    /// Of a replica with `delivery: merge`: when it is merged.
+    pub(crate) apply: Option<Apply>,
     /// How old what a replica's readers see may be (`max_staleness`). `15m` by default; less costs more for each query.
     pub(crate) freshness: Option<Span>,
     /// What a replica does with deleted rows. `hard` by default.
@@ -57,6 +61,29 @@ pub(crate) enum Delivery {
     AtLeastOnce,
     /// Native upserts and deletes by primary key, for replicas.
     Upsert,
+    /// A `MERGE` of what was staged, now and then, for replicas.
+    Merge,
+}
+
+/// The tables from which a replica is merged, called like the replica's with `__staging` behind.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Staging {
+    /// Their dataset, where the sink's `dataset` is. The sink's own by default.
+    pub(crate) dataset: Option<String>,
+    /// How rows get there: `exactly-once` (default) or `at-least-once`. The replica is the same; the latter needs fewer connections and no
+    /// flushes.
+    pub(crate) delivery: Option<Delivery>,
+    /// How long they are kept after they were merged, and how long deletes are remembered, in whole days. `1d` by default.
+    pub(crate) keep: Option<Span>,
+}
+
+/// When a replica is merged. It is so at the end of a run and after a crash, too.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Apply {
+    /// How often. `60s` by default: what is not merged is not seen, and each merge costs a query.
+    pub(crate) interval: Option<Span>,
 }
 
 /// Whether things are made that do not exist.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, names};
+use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, Merge, names};
 use millstream_core::evolution::ChangePolicy;
 
 use super::Checker;
@@ -10,6 +10,9 @@ use crate::config::{self, CreateMode, DedupeMode, DeleteMode, Delivery, Layout, 
 
 /// BigQuery's own bounds of a table's staleness.
 const FRESHNESS_MAX: Duration = Duration::from_secs(24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Of merges, each of which takes BigQuery seconds.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 impl Checker<'_> {
     pub(super) fn bigquery(
@@ -34,15 +37,26 @@ impl Checker<'_> {
                 "`delivery: upsert` is only for `layout: replica`",
                 "histories are written `exactly-once` or `at-least-once`",
             ),
+            Some(Delivery::Merge) if !is_replica => self.problem(
+                &at("delivery"),
+                "`delivery: merge` is only for `layout: replica`",
+                "histories are written `exactly-once` or `at-least-once`",
+            ),
             Some(Delivery::ExactlyOnce | Delivery::AtLeastOnce) if is_replica => self.problem(
                 &at("delivery"),
-                "a replica is written by `delivery: upsert`, which a repeated row does not change",
-                "leave `delivery` out",
+                "a replica is written by `delivery: upsert`, which a repeated row does not change, or by `delivery: merge`",
+                "leave `delivery` out; how rows are staged for a merge is `staging: { delivery: … }`",
             ),
             _ => {}
         }
-        if given.freshness.is_some() && !is_replica {
-            self.problem(&at("freshness"), "`freshness` is only for `layout: replica`", "");
+        let merge = self.merge(index, given);
+        if given.freshness.is_some() && (!is_replica || merge.is_some()) {
+            let help = "a merged replica is as fresh as `apply: { interval: … }` says";
+            self.problem(
+                &at("freshness"),
+                "`freshness` is only for `layout: replica` with `delivery: upsert`",
+                help,
+            );
         }
         if given.partition_expiration.is_some() && is_replica {
             let help = "a replica has no partitions";
@@ -52,7 +66,8 @@ impl Checker<'_> {
         if freshness > FRESHNESS_MAX {
             self.problem(&at("freshness"), "`freshness` is at most 24h", "");
         }
-        let delivery = match given.delivery {
+        let staged = given.staging.as_ref().and_then(|staging| staging.delivery);
+        let delivery = match staged.or(given.delivery) {
             Some(Delivery::AtLeastOnce) => bigquery::Delivery::AtLeastOnce,
             _ => bigquery::Delivery::ExactlyOnce,
         };
@@ -71,6 +86,7 @@ impl Checker<'_> {
         config.connection = self.bigquery_connection(index, given);
         config.location.clone_from(&given.location);
         config.delivery = delivery;
+        config.merge = merge;
         config.create = given.create != Some(CreateMode::Never);
         config.table_name = self.table_name(index, given.table_name.as_ref());
         config.on_type_change = match given.on_type_change {
@@ -83,6 +99,47 @@ impl Checker<'_> {
         config.partition_expiration = given.partition_expiration.map(|span| span.0);
         config.labels.clone_from(&given.labels);
         config
+    }
+
+    /// How a replica is merged; `None` if it is not.
+    fn merge(&mut self, index: usize, given: &config::BigqueryConfig) -> Option<Merge> {
+        let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
+        if given.delivery != Some(Delivery::Merge) {
+            for (key, is_given) in [("staging", given.staging.is_some()), ("apply", given.apply.is_some())] {
+                if is_given {
+                    self.problem(&at(key), format!("`{key}` is only for `delivery: merge`"), "");
+                }
+            }
+            return None;
+        }
+        let staging = given.staging.clone().unwrap_or_default();
+        let within = |key: &'static str| {
+            [Step::from("sinks"), Step::from(index), Step::from("staging"), Step::from(key)]
+        };
+        let dataset = staging.dataset.unwrap_or_else(|| given.dataset.clone());
+        if let Some(problem) = names::dataset_problem(&dataset) {
+            self.problem(&within("dataset"), format!("this names no dataset: {problem}"), "");
+        }
+        if let Some(Delivery::Upsert | Delivery::Merge) = staging.delivery {
+            let help = "rows are staged `exactly-once` or `at-least-once`";
+            self.problem(&within("delivery"), "no such delivery is for staging", help);
+        }
+        let kept = staging.keep.map_or(DAY, |span| span.0);
+        if kept < DAY || kept.as_secs() % DAY.as_secs() != 0 {
+            let help = "partitions of a day expire: `1d`, `7d`";
+            self.problem(&within("keep"), "`keep` is a number of whole days", help);
+        }
+        let interval =
+            given.apply.as_ref().and_then(|apply| apply.interval).map_or(Duration::from_secs(60), |i| i.0);
+        if interval < INTERVAL_MIN {
+            let place = [Step::from("sinks"), Step::from(index), Step::from("apply"), Step::from("interval")];
+            self.problem(
+                &place,
+                "`interval` is at least 1s",
+                "each merge is a query of every table that changed",
+            );
+        }
+        Some(Merge { dataset, interval, kept })
     }
 
     fn bigquery_connection(&mut self, index: usize, given: &config::BigqueryConfig) -> Connection {

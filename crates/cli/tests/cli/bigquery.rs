@@ -7,14 +7,14 @@ use serde_json::{Value as Json, json};
 
 use crate::workplace::{Workplace, wait};
 
-struct Warehouse {
+pub(crate) struct Warehouse {
     runtime: tokio::runtime::Runtime,
     server: Running,
     http: reqwest::Client,
 }
 
 impl Warehouse {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::of(Server::builder())
     }
 
@@ -26,7 +26,7 @@ impl Warehouse {
         Self { runtime, server, http: reqwest::Client::new() }
     }
 
-    fn call(&self, path: &str, body: Option<&Json>) -> Json {
+    pub(crate) fn call(&self, path: &str, body: Option<&Json>) -> Json {
         let url = format!("http://{}/bigquery/v2/projects/p/{path}", self.server.rest());
         self.runtime.block_on(async {
             let request = match body {
@@ -38,7 +38,7 @@ impl Warehouse {
     }
 
     /// The rows of a query, cells joined by `|`; the error's text if it fails.
-    fn query(&self, sql: &str) -> Vec<String> {
+    pub(crate) fn query(&self, sql: &str) -> Vec<String> {
         let answer = self.call("queries", Some(&json!({ "query": sql, "useLegacySql": false })));
         if let Some(error) = answer["error"]["message"].as_str() {
             return vec![error.to_owned()];
@@ -48,11 +48,11 @@ impl Warehouse {
         answer["rows"].as_array().into_iter().flatten().map(row).collect()
     }
 
-    fn table(&self, name: &str) -> Json {
+    pub(crate) fn table(&self, name: &str) -> Json {
         self.call(&format!("datasets/d/tables/{name}"), None)
     }
 
-    fn config(&self, sink: &str, more: &str) -> String {
+    pub(crate) fn config(&self, sink: &str, more: &str) -> String {
         let (rest, grpc) = (self.server.rest(), self.server.grpc());
         format!(
             "source: {{ type: files, path: in.jsonl, lines: record {more} }}\ncheckpoint: {{ interval: 100ms }}\nrestart: {{ attempts: 0 }}\n\
@@ -62,7 +62,7 @@ impl Warehouse {
 }
 
 /// A change at a log position, with these members as row and key.
-fn change(op: &str, lsn: u64, key: Json, row: Json) -> String {
+pub(crate) fn change(op: &str, lsn: u64, key: Json, row: Json) -> String {
     let source = json!({ "connector": "postgresql", "ts_ms": 1_700_000_000_000u64, "db": "shop", "schema": "s", "table": "t", "lsn": lsn,
         "sequence": format!("[\"{lsn}\",\"{lsn}\"]") });
     let value =
@@ -72,13 +72,13 @@ fn change(op: &str, lsn: u64, key: Json, row: Json) -> String {
     format!("{record}\n")
 }
 
-fn append(place: &Workplace, lines: &[String]) {
+pub(crate) fn append(place: &Workplace, lines: &[String]) {
     let path = place.path("in.jsonl");
     let before = std::fs::read_to_string(&path).unwrap_or_default();
     place.write("in.jsonl", before + &lines.concat());
 }
 
-fn written(place: &Workplace) -> Json {
+pub(crate) fn written(place: &Workplace) -> Json {
     place.run(&["run", "p.yaml", "--json"]).ok().json()["counters"]["sinks"]["bigquery"].clone()
 }
 

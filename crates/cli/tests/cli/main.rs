@@ -8,6 +8,7 @@ mod bqemulator;
 mod dead_letters;
 mod emulator;
 mod http;
+mod merge;
 mod messages;
 mod operation;
 mod pubsub;
