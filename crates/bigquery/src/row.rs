@@ -142,6 +142,7 @@ impl Place<'_> {
         for name in late.into_iter().flatten() {
             own.text(row, 7, Some(name));
         }
+        own.text(row, 8, self.keyed.told.as_deref());
         Ok(())
     }
 }

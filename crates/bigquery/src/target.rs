@@ -220,7 +220,7 @@ impl Target {
         }
         let text =
             format!("rows of {} come under the key ({})", self.found.stored.source, key.columns.join(", "));
-        if session.config.layout.is_current() {
+        if let Layout::Replica { .. } = session.config.layout {
             if !std::mem::replace(&mut self.other_key_told, true) {
                 notices.push(notice(
                     "key_changed",
@@ -362,9 +362,6 @@ impl Target {
             self.truncated = Some(event.order);
             self.describe(session).await?;
             return Ok(None);
-        }
-        if self.bindings[binding].other_key {
-            return Ok(Some(Err(Obstacle::Refused(self.other_key()))));
         }
         Ok(self.null_in_key(binding, judged).map(|cause| Err(Obstacle::Refused(cause))))
     }

@@ -32,6 +32,7 @@ pub fn own_columns() -> Vec<Field> {
         field("__whole", Type::Bool),
         field("__unchanged", texts()),
         field("__late", texts()),
+        field("__key_columns", Type::Text),
     ]
 }
 

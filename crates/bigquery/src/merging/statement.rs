@@ -76,23 +76,40 @@ struct Value<'a> {
 }
 
 impl Statement<'_> {
-    /// The statement.
+    /// The statement; where the table had other keys, one for each of them before it, the oldest one first.
     pub(super) fn sql(&self) -> String {
-        let values = self.values();
-        let key = Keyed::now(self.table);
+        let keys = Keyed::past(self.table).chain([Keyed::now(self.table)]);
+        keys.filter(|key| !key.parts.is_empty()).map(|key| self.of_key(&key)).collect::<Vec<_>>().join(";\n")
+    }
+
+    /// What came under one key.
+    fn of_key(&self, key: &Keyed) -> String {
+        let values = self.values(key);
         let on = |part: &Part| format!("{} = s.__key_{}", self.part(part, "t."), part.place);
-        let on: Vec<_> = key.parts.iter().map(on).collect();
+        let mut on: Vec<_> = key.parts.iter().map(on).collect();
+        if key.past {
+            // The row of such a key may be another one by now.
+            on.push(format!("COALESCE(t.{}, '') <= s.__order", replica::ORDER_COLUMN));
+        }
         format!(
             "MERGE {} AS t\nUSING (\n{}) AS s\nON {}\n{}",
             self.replica.sql(),
-            self.source(&values, &key),
+            self.source(&values, key),
             on.join(" AND "),
-            self.clauses(&values)
+            self.clauses(&values, key.past)
         )
     }
 
-    fn values(&self) -> Vec<Value<'_>> {
-        let key = Keyed::now(self.table);
+    /// Which rows came under a key.
+    fn is_under(&self, key: &Keyed) -> String {
+        match &key.told {
+            _ if self.table.keys.len() == 1 => "TRUE".to_owned(),
+            None => "__key_columns IS NULL".to_owned(),
+            Some(told) => format!("__key_columns = {}", quote_text(told)),
+        }
+    }
+
+    fn values(&self, key: &Keyed) -> Vec<Value<'_>> {
         let mut left = 0..;
         let columns = self.table.shape.columns.iter().enumerate();
         columns
@@ -127,7 +144,11 @@ impl Statement<'_> {
             let named =
                 key.parts.iter().map(|part| format!("{} AS __key_{}", self.part(part, ""), part.place));
             let named = named.collect::<Vec<_>>().join(", ");
-            format!("SELECT *, {named} FROM {} WHERE {condition}", self.staging.sql())
+            format!(
+                "SELECT *, {named} FROM {} WHERE {condition} AND {}",
+                self.staging.sql(),
+                self.is_under(key)
+            )
         };
         let mut sql = format!(
             "WITH __staged AS (\n{} AND {}\n)",
@@ -141,6 +162,24 @@ impl Statement<'_> {
             list("")
         );
         let mut joins = String::new();
+        let mut only = "";
+        if key.past {
+            // What the row that the key meant is under the present one, and newer.
+            let now = Keyed::now(self.table);
+            let same: Vec<_> = now
+                .parts
+                .iter()
+                .map(|part| COLUMNS.same(&self.part(part, "n."), &self.part(part, "c.")))
+                .collect();
+            let _ = write!(
+                joins,
+                "\nLEFT JOIN {} AS c ON {} AND c.{} >= n.__order",
+                self.replica.sql(),
+                same.join(" AND "),
+                replica::ORDER_COLUMN
+            );
+            only = "\nWHERE c._metadata_order IS NULL";
+        }
         let v = if self.keeps_deleted {
             let _ = write!(
                 sql,
@@ -182,7 +221,7 @@ impl Statement<'_> {
         if !left.is_empty() {
             columns.push("l.__life IS NOT NULL AS __reborn, p.__late AS __late_values".to_owned());
         }
-        let _ = write!(sql, "\nSELECT {}\nFROM __newest AS n{joins}\n", columns.join(", "));
+        let _ = write!(sql, "\nSELECT {}\nFROM __newest AS n{joins}{only}\n", columns.join(", "));
         sql
     }
 
@@ -255,7 +294,7 @@ impl Statement<'_> {
         values
     }
 
-    fn clauses(&self, values: &[Value<'_>]) -> String {
+    fn clauses(&self, values: &[Value<'_>], past: bool) -> String {
         let [timestamp, deleted, lsn, order] =
             [0, 1, 2, 3].map(|i| replica::own_columns()[i].name.to_string());
         let newer = format!("s.__order > COALESCE(t.{order}, '')");
@@ -305,7 +344,7 @@ impl Statement<'_> {
             names.join(", "),
             sources.join(", ")
         );
-        if let Some(truncate) = &self.truncate {
+        if let Some(truncate) = self.truncate.as_ref().filter(|_| !past) {
             let [text, at, number] = truncate.values();
             let older = format!("COALESCE(t.{order}, '') < {text}");
             let _ = match self.keeps_deleted {

@@ -85,7 +85,7 @@ impl Emulator {
     }
 
     /// A config's sinks, one of each layout.
-    fn sinks(&self, project: &str) -> Json {
+    fn sinks(&self, project: &str, replica: Replica) -> Json {
         let sink = |name: &str, more: Json| {
             let mut sink = json!({
                 "type": "bigquery", "name": name, "project": project, "dataset": name,
@@ -94,9 +94,18 @@ impl Emulator {
             sink.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             sink
         };
+        let replica = |delete: &str| {
+            let mut sink = json!({ "layout": "replica", "delete": delete });
+            if let Replica::Merged { staging } = replica {
+                sink["delivery"] = "merge".into();
+                sink["staging"] = json!({ "dataset": format!("staged_{delete}"), "delivery": staging });
+                sink["apply"] = json!({ "interval": "1s" });
+            }
+            sink
+        };
         json!([
-            sink("soft", json!({ "layout": "replica", "delete": "soft" })),
-            sink("hard", json!({ "layout": "replica", "delete": "hard" })),
+            sink("soft", replica("soft")),
+            sink("hard", replica("hard")),
             sink("history", json!({ "layout": "append" })),
             sink("changelog", json!({ "layout": "changelog" })),
         ])
@@ -248,6 +257,17 @@ fn value(cell: &Json, field: &Json) -> String {
     }
 }
 
+/// How replicas are written.
+#[derive(Clone, Copy)]
+pub(crate) enum Replica {
+    /// By native upserts.
+    Upserted,
+    /// Merged from what was staged `exactly-once` or `at-least-once`.
+    Merged { staging: &'static str },
+}
+
+/// Where a merged replica refuses rows: their key becomes another one.
+const OTHER_KEYS: [&str; 0] = [];
 /// Where replicas refuse rows, as a primary key holds no NULL and is the one that the table was made with.
 const KEYS_OF_OTHERS: [&str; 3] = ["schema_evolution.plain", "schema_evolution.schema", "no_pk.message_key"];
 
@@ -256,10 +276,11 @@ pub(crate) fn pipeline(
     emulator: &Emulator,
     variant: &Variant,
     input: &std::path::Path,
+    replica: Replica,
 ) -> (Pipeline, String) {
     let project = format!("truth-{}", PROJECTS.fetch_add(1, Ordering::Relaxed));
     let mut pipeline = Pipeline::new(variant, variant.types(), input);
-    pipeline.set("/sinks", emulator.sinks(&project));
+    pipeline.set("/sinks", emulator.sinks(&project, replica));
     (pipeline, project)
 }
 
@@ -270,6 +291,7 @@ pub(crate) fn verdict(
     variant: &Variant,
     lines: &[String],
     (once, killed): (bool, bool),
+    replica: Replica,
 ) -> String {
     let events = Events::read(lines, variant.is_flat(), variant.is_mysql());
     let residuals = Residuals::read();
@@ -278,10 +300,17 @@ pub(crate) fn verdict(
         let is_null_or_empty = difference.expected == json!([]) && difference.got == Some(Cell::Null);
         // After a key change the large values come from another shard, by chance an epoch later; an upsert writes whole rows, so that
         // this one is a dead letter then.
-        let has_late_values = killed && difference.table == "public.toast_default" && difference.key == "33";
+        let has_late_values = matches!(replica, Replica::Upserted)
+            && killed
+            && difference.table == "public.toast_default"
+            && difference.key == "33";
         !is_null_or_empty && !has_late_values
     };
-    let keeps_key = KEYS_OF_OTHERS.contains(&variant.label().as_str());
+    let label = variant.label();
+    let keeps_key = match replica {
+        Replica::Upserted => KEYS_OF_OTHERS.contains(&&*label),
+        Replica::Merged { .. } => OTHER_KEYS.contains(&&*label),
+    };
     let views = if keeps_key { &[View::Latest][..] } else { &View::ALL };
     let (report, mut wrong) = judge_in(views, &emulator.copy(project), variant, &events, &residuals, counts);
     if !once {
@@ -297,16 +326,26 @@ pub(crate) fn verdict(
 /// Every variant of the corpus but the large one, once and in order, into every layout.
 #[test]
 fn the_corpus_through_bigquery() {
+    through(Replica::Upserted);
+}
+
+/// The same with replicas that are merged.
+#[test]
+fn the_corpus_through_merges() {
+    through(Replica::Merged { staging: "exactly-once" });
+}
+
+fn through(replica: Replica) {
     let variants: Vec<Variant> = corpus::variants().into_iter().filter(|v| v.scenario != "bench").collect();
     let emulator = &*EMULATOR;
     let found = on_two_threads(&variants, |_, variant| {
-        let (pipeline, project) = pipeline(emulator, variant, &variant.file());
+        let (pipeline, project) = pipeline(emulator, variant, &variant.file(), replica);
         let label = |text: String| format!("{}: {text}\n", variant.label());
         match pipeline.run() {
             Err(failure) => label(failure),
             Ok(summary) => {
                 let mut found: String = faults(&summary).into_iter().map(label).collect();
-                found += &verdict(emulator, &project, variant, &variant.lines(), (true, false));
+                found += &verdict(emulator, &project, variant, &variant.lines(), (true, false), replica);
                 found
             }
         }
@@ -323,7 +362,7 @@ const KILLS: usize = 40;
 
 /// Every scenario over Pub/Sub into BigQuery, with faults on both sides, killed at random moments, with another number of shards each
 /// time. Histories hold each event once where that is promised; views and replicas are right in any case.
-fn killed(deliver: &str) {
+fn killed(deliver: &str, replica: Replica) {
     let mut variants: Vec<Variant> = Vec::new();
     for variant in corpus::variants().into_iter().filter(|v| v.scenario != "bench") {
         if variants.iter().all(|v| v.scenario != variant.scenario) {
@@ -345,7 +384,7 @@ fn killed(deliver: &str) {
         server.set_faults(format!("seed={index},{}", pubsub::FAULTS).parse().unwrap());
         let mut pipeline = pubsub::pipeline(variant, &lines, &address, 2);
         let project = format!("truth-{}", PROJECTS.fetch_add(1, Ordering::Relaxed));
-        pipeline.set("/sinks", emulator.sinks(&project));
+        pipeline.set("/sinks", emulator.sinks(&project, replica));
         for sink in ["/sinks/2/delivery", "/sinks/3/delivery"] {
             pipeline.set(sink, deliver.into());
         }
@@ -380,7 +419,8 @@ fn killed(deliver: &str) {
                     .into_iter()
                     .map(|fault| format!("{}: {fault}\n", variant.label()))
                     .collect();
-                found += &verdict(&emulator, &project, variant, &lines, (deliver == "exactly-once", true));
+                let how = (deliver == "exactly-once", true);
+                found += &verdict(&emulator, &project, variant, &lines, how, replica);
                 found
             }
         }
@@ -391,10 +431,20 @@ fn killed(deliver: &str) {
 
 #[test]
 fn killed_with_faults_exactly_once() {
-    killed("exactly-once");
+    killed("exactly-once", Replica::Upserted);
 }
 
 #[test]
 fn killed_with_faults_at_least_once() {
-    killed("at-least-once");
+    killed("at-least-once", Replica::Upserted);
+}
+
+#[test]
+fn killed_with_faults_merged() {
+    killed("exactly-once", Replica::Merged { staging: "exactly-once" });
+}
+
+#[test]
+fn killed_with_faults_merged_from_rows_that_come_twice() {
+    killed("at-least-once", Replica::Merged { staging: "at-least-once" });
 }
