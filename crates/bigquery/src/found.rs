@@ -30,6 +30,8 @@ pub(crate) struct Found {
     pub(crate) truncated: Option<Order>,
     /// Whether it may hold a row twice.
     pub(crate) repeats: bool,
+    /// Whether keys of staged rows have NULLs.
+    pub(crate) null_in_key: bool,
 }
 
 /// What a layout's table holds.
@@ -234,6 +236,7 @@ async fn create(
         truncated: None,
         repeats: session.config.history_repeats,
         merged: session.config.merge.is_some(),
+        null_in_key: false,
     };
     let partitioning = form::partitioned_by(&session.config).map(|column| Partitioning {
         column: Some(column.to_owned()),
@@ -262,7 +265,7 @@ async fn create(
         return taken.map(Some).ok_or_else(other);
     }
     let repeats = session.config.history_repeats;
-    Ok(Some(Found { stored, actual, truncated: None, repeats }))
+    Ok(Some(Found { stored, actual, truncated: None, repeats, null_in_key: false }))
 }
 
 fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
@@ -299,6 +302,7 @@ fn take_on(
     let is_ours = note.is_some();
     let repeats = session.config.history_repeats || note.as_ref().is_some_and(|note| note.repeats);
     let truncated = note.as_ref().and_then(|note| note.truncated);
+    let null_in_key = note.as_ref().is_some_and(|note| note.null_in_key);
     let keys = note.map_or_else(
         || vec![StoredKey { columns: schema.key_names().map(str::to_owned).collect(), order, first: true }],
         |note| note.keys,
@@ -343,7 +347,7 @@ fn take_on(
             session.table(name)
         )));
     }
-    Ok(Some(Found { stored, actual, truncated, repeats }))
+    Ok(Some(Found { stored, actual, truncated, repeats, null_in_key }))
 }
 
 /// The columns of the source's values in a table, and how many of them it was made with.

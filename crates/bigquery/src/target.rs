@@ -363,7 +363,20 @@ impl Target {
             self.describe(session).await?;
             return Ok(None);
         }
-        Ok(self.null_in_key(binding, judged).map(|cause| Err(Obstacle::Refused(cause))))
+        if !self.found.null_in_key && self.has_null_in_key(binding, judged) {
+            self.found.null_in_key = true;
+            self.describe(session).await?;
+        }
+        Ok(None)
+    }
+
+    /// Whether a part of the key that a row came under has no value.
+    fn has_null_in_key(&self, binding: usize, judged: &Judged) -> bool {
+        let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
+        let Way { binding, keyed, .. } = &self.bindings[binding];
+        let source = |at: &usize| binding.cells.get(*at)?.source;
+        let is_null = |at: &usize| source(at).is_none_or(|source| row.get(source).is_null());
+        keyed.parts.iter().any(|part| part.columns.iter().all(is_null))
     }
 
     /// A primary key holds no NULL: neither one that the row has, nor one that a value of another type leaves.
@@ -371,23 +384,16 @@ impl Target {
         let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
         let cells = &self.bindings[binding].binding.cells;
         let columns = &self.found.stored.shape.columns;
-        let has_value = |at: usize| {
-            let source = cells.get(at).and_then(|cell| cell.source);
-            source.is_some_and(|source| !row.get(source).is_null())
+        let is_null = |name: &&String| {
+            let at = columns.iter().position(|c| c.name == **name);
+            let source = at.and_then(|at| cells.get(at)?.source);
+            source.is_none_or(|source| row.get(source).is_null())
         };
-        let column = if self.found.actual.primary_key.is_empty() {
-            let parts = &self.bindings[binding].keyed.parts;
-            let missing = parts.iter().find(|part| !part.columns.iter().any(|&at| has_value(at)))?;
-            &columns[missing.columns[0]].name
-        } else {
-            let is_null =
-                |name: &&String| !columns.iter().position(|c| c.name == **name).is_some_and(has_value);
-            self.found.actual.primary_key.iter().find(is_null)?
-        };
+        let column = self.found.actual.primary_key.iter().find(is_null)?;
         Some(Cause::new(
             "null_in_key",
             format!(
-                "{}: the row has no value of its type for {column}, which is of the key of {}",
+                "{}: the row has no value of its type for {column}, which is of the primary key of {}",
                 self.source_table, self.id
             ),
         ))

@@ -174,6 +174,7 @@ impl Applier {
             staging: &staging,
             table: &stored,
             keeps_deleted: self.keeps_deleted,
+            null_in_key: note.null_in_key,
             window,
             truncate,
         };
@@ -198,7 +199,7 @@ impl Applier {
                 Some(_) => {}
             }
         }
-        let found = Found { stored, actual, truncated: None, repeats: false };
+        let found = Found { stored, actual, truncated: None, repeats: false, null_in_key: false };
         let mut target = Target::of(&self.session, found)?;
         let mut merged = Merged::default();
         target.evolve(&self.session, &changes, &mut merged.notices).await?;

@@ -44,6 +44,8 @@ pub(super) struct Statement<'a> {
     pub(super) table: &'a StoredTable,
     /// Deleted rows are marked, not removed.
     pub(super) keeps_deleted: bool,
+    /// Keys may have NULLs, which `=` does not find.
+    pub(super) null_in_key: bool,
     pub(super) window: Window,
     /// The last truncate of the window.
     pub(super) truncate: Option<Truncate>,
@@ -124,12 +126,12 @@ impl Statement<'_> {
     /// A part of the key by which rows are grouped and joined, which BigQuery does for some types only.
     fn part(&self, part: &Part, row: &str) -> String {
         let value = part.value(&COLUMNS, &self.table.shape, row);
-        let is_plain = part.is_several()
+        let is_grouped = part.is_several()
             || !matches!(
                 self.table.shape.columns[part.columns[0]].ty,
                 Type::Float64 | Type::Json | Type::List(_) | Type::Struct(_)
             );
-        if is_plain { value } else { format!("TO_JSON_STRING({value})") }
+        if is_grouped && !self.null_in_key { value } else { format!("TO_JSON_STRING({value})") }
     }
 
     /// What is known of each key.

@@ -170,6 +170,7 @@ impl Target {
             truncated: self.truncated,
             repeats: self.found.repeats,
             merged: session.config.merge.is_some(),
+            null_in_key: self.found.null_in_key,
         };
         let what = found::what(session.config.layout);
         let patch = TablePatch {

@@ -266,9 +266,7 @@ pub(crate) enum Replica {
     Merged { staging: &'static str },
 }
 
-/// Where a merged replica refuses rows: their key becomes another one.
-const OTHER_KEYS: [&str; 0] = [];
-/// Where replicas refuse rows, as a primary key holds no NULL and is the one that the table was made with.
+/// Where replicas with native upserts refuse rows, as a primary key holds no NULL and is the one that the table was made with.
 const KEYS_OF_OTHERS: [&str; 3] = ["schema_evolution.plain", "schema_evolution.schema", "no_pk.message_key"];
 
 /// A pipeline into the emulator, and its project.
@@ -306,11 +304,8 @@ pub(crate) fn verdict(
             && difference.key == "33";
         !is_null_or_empty && !has_late_values
     };
-    let label = variant.label();
-    let keeps_key = match replica {
-        Replica::Upserted => KEYS_OF_OTHERS.contains(&&*label),
-        Replica::Merged { .. } => OTHER_KEYS.contains(&&*label),
-    };
+    let keeps_key =
+        matches!(replica, Replica::Upserted) && KEYS_OF_OTHERS.contains(&variant.label().as_str());
     let views = if keeps_key { &[View::Latest][..] } else { &View::ALL };
     let (report, mut wrong) = judge_in(views, &emulator.copy(project), variant, &events, &residuals, counts);
     if !once {
