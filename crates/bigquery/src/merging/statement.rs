@@ -164,24 +164,7 @@ impl Statement<'_> {
             list("")
         );
         let mut joins = String::new();
-        let mut only = "";
-        if key.past {
-            // What the row that the key meant is under the present one, and newer.
-            let now = Keyed::now(self.table);
-            let same: Vec<_> = now
-                .parts
-                .iter()
-                .map(|part| COLUMNS.same(&self.part(part, "n."), &self.part(part, "c.")))
-                .collect();
-            let _ = write!(
-                joins,
-                "\nLEFT JOIN {} AS c ON {} AND c.{} >= n.__order",
-                self.replica.sql(),
-                same.join(" AND "),
-                replica::ORDER_COLUMN
-            );
-            only = "\nWHERE c._metadata_order IS NULL";
-        }
+        let only = if key.past { self.put_present(&mut joins) } else { String::new() };
         let v = if self.keeps_deleted {
             let _ = write!(
                 sql,
@@ -236,6 +219,38 @@ impl Statement<'_> {
         } else {
             format!("__op != 't' AND __order > {order}")
         }
+    }
+
+    /// The joins that look up the rows that a key of the past means under the present one; answers which rows are not newer there, nor
+    /// deleted later.
+    fn put_present(&self, joins: &mut String) -> String {
+        let now = Keyed::now(self.table);
+        let same = |row: &str| {
+            let one = |part: &Part| COLUMNS.same(&self.part(part, "n."), &self.part(part, row));
+            now.parts.iter().map(one).collect::<Vec<_>>().join(" AND ")
+        };
+        let order = replica::ORDER_COLUMN;
+        let _ = write!(
+            joins,
+            "\nLEFT JOIN {} AS c ON {} AND c.{order} >= n.__order",
+            self.replica.sql(),
+            same("c.")
+        );
+        if self.keeps_deleted {
+            return format!("\nWHERE c.{order} IS NULL");
+        }
+        let columns = now.columns.iter().map(|&i| quote(&self.table.shape.columns[i].name));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let _ = write!(
+            joins,
+            "\nLEFT JOIN (\nSELECT {columns}, MAX(__order) AS __order FROM {} WHERE {} AND __op = 'd' AND {} GROUP BY {columns}\n) AS e ON {} \
+             AND e.__order > n.__order",
+            self.staging.sql(),
+            self.window.rows(self.window.kept_since),
+            self.is_under(&now),
+            same("e.")
+        );
+        format!("\nWHERE c.{order} IS NULL AND e.__order IS NULL")
     }
 
     /// The joins that look up what rows left as it was.
