@@ -6,7 +6,9 @@ use std::sync::Arc;
 use millstream_core::sink::SinkNotice;
 use millstream_core::{Error, Order, Result, RowSchema, Type};
 use millstream_layout::names::table_candidates;
-use millstream_layout::{Shape, StoredKey, StoredTable, TargetColumn, history, object, replica, staging};
+use millstream_layout::{
+    Change, Shape, StoredKey, StoredTable, TargetColumn, history, object, replica, staging,
+};
 
 use crate::config::Layout;
 use crate::dialect;
@@ -179,8 +181,11 @@ fn new_stored(
         keys: seed.map_or_else(|| vec![StoredKey { columns, order, first: true }], |seed| seed.keys.clone()),
         initial: 0,
         truncated: None,
-        shape: seed.map(|seed| seed.shape.clone()).unwrap_or_default(),
+        shape: Shape::default(),
     };
+    if let Some(replica) = seed {
+        seeded(&mut stored.shape, &replica.shape, schema);
+    }
     stored.shape.bind(
         &Arc::new(schema.clone()),
         dialect::of(session.config.layout),
@@ -389,6 +394,21 @@ pub(crate) fn described(layout: Layout, name: &str, actual: &Table) -> Option<(S
         shape,
     };
     Some((stored, note))
+}
+
+/// Gives a staging those columns of its replica that rows of a schema have and that it lacks: the replica's types, which somebody else may
+/// have chosen, are those that values are converted to. Columns that no row has are left alone.
+pub(crate) fn seeded(shape: &mut Shape, replica: &Shape, schema: &RowSchema) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for source in schema.columns.iter().map(|c| &*c.name) {
+        if shape.candidates(source).next().is_none() {
+            for at in replica.candidates(source) {
+                changes.push(Change::Add { column: shape.columns.len() });
+                shape.columns.push(replica.columns[at].clone());
+            }
+        }
+    }
+    changes
 }
 
 /// A replica is written by native upserts or merged, for good: BigQuery takes no DML on a table that has changes of the former kind,

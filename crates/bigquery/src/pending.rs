@@ -120,13 +120,20 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use millstream_core::Value;
+    use millstream_core::{PartitionId, Position, Value};
 
     use super::*;
 
     #[test]
     fn only_the_last_row_of_a_key_is_handed_out_with_its_origin() {
-        let batches = [Arc::new(RecordBatch::default()), Arc::new(RecordBatch::default())];
+        let batches = ["a", "b"].map(|name| {
+            Arc::new(RecordBatch {
+                partition: PartitionId::new(name),
+                buffer: Vec::new(),
+                slots: Vec::new(),
+                position: Position(Vec::new()),
+            })
+        });
         let [a, b] = [1, 2].map(|id| Key::from_values([Value::Int(id)]));
         let mut pending = Pending::default();
         let mut push = |batch: usize, record: u32, key: &Key, replaces: bool| {

@@ -91,6 +91,8 @@ pub(crate) struct Target {
     /// Rows were staged since somebody asked.
     staged: bool,
     found: Found,
+    /// The columns of the replica that it is the staging of.
+    seed: Shape,
     objects: Option<Objects>,
     form: Form,
     /// How rows of a schema map to the table, and the key that they come under.
@@ -112,6 +114,7 @@ impl Target {
     ) -> Result<Option<Self>> {
         let Some(found) = found::find(session, schema, order, seed, notices).await? else { return Ok(None) };
         let mut target = Self::of(session, found)?;
+        target.seed = seed.map(|replica| replica.shape.clone()).unwrap_or_default();
         let noted = target.found.actual.description.as_deref().and_then(TableNote::read);
         if noted.is_none_or(|noted| noted.repeats != target.found.repeats) {
             // A table that somebody else made becomes the sink's; one that may hold rows twice now is told.
@@ -149,6 +152,7 @@ impl Target {
             held: HashMap::new(),
             truncated: found.truncated,
             staged: false,
+            seed: Shape::default(),
             found,
             objects,
             form,
@@ -186,12 +190,14 @@ impl Target {
         // BigQuery makes doubles of integers, rounding those beyond 2^53: such columns are never made doubles.
         let wide: HashSet<String> = self.found.stored.shape.asks_for_wide_ints(schema).into_iter().collect();
         let only_truncated = self.found.stored.shape.columns.is_empty();
+        let seeded = found::seeded(&mut self.found.stored.shape, &self.seed, schema);
         let (binding, changes) = self.found.stored.shape.bind(
             schema,
             dialect::of(session.config.layout),
             session.rules(),
             &wide,
         )?;
+        let changes: Vec<_> = seeded.into_iter().chain(changes).collect();
         let is_keyless = schema.key.is_empty() && !schema.columns.is_empty();
         let lost = is_keyless && !Keyed::now(&self.found.stored).columns.is_empty();
         if lost && !std::mem::replace(&mut self.lost_key_told, true) {

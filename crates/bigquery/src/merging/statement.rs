@@ -187,7 +187,7 @@ impl Statement<'_> {
             "n"
         };
         if !left.is_empty() {
-            self.put_left(&mut sql, &mut joins, &left, (&list, &same));
+            self.put_left(&mut sql, &mut joins, &left, list, same);
         }
         let mut columns: Vec<String> = values
             .iter()
@@ -259,7 +259,8 @@ impl Statement<'_> {
         sql: &mut String,
         joins: &mut String,
         left: &[(&Value<'_>, usize)],
-        (list, same): (&dyn Fn(&str) -> String, &dyn Fn(&str, &str) -> String),
+        list: impl Fn(&str) -> String,
+        same: impl Fn(&str, &str) -> String,
     ) {
         let _ = write!(
             sql,

@@ -125,7 +125,7 @@ impl Checker<'_> {
             self.problem(&within("delivery"), "no such delivery is for staging", help);
         }
         let kept = staging.keep.map_or(DAY, |span| span.0);
-        if kept < DAY || kept.as_secs() % DAY.as_secs() != 0 {
+        if kept < DAY || !kept.as_secs().is_multiple_of(DAY.as_secs()) {
             let help = "partitions of a day expire: `1d`, `7d`";
             self.problem(&within("keep"), "`keep` is a number of whole days", help);
         }
