@@ -19,6 +19,8 @@ pub enum Layout {
         /// What becomes of deleted rows.
         delete: DeleteMode,
     },
+    /// Every distinct event as it came, in the table `cdc_events` for all tables.
+    Envelope,
     /// What a merged replica is merged from, in `T__staging`. No layout that is chosen: the sink has it beside the replica.
     Staging {
         /// What becomes of deleted rows in the replica.
@@ -38,6 +40,7 @@ impl Layout {
             Layout::Append => "append",
             Layout::Changelog => "changelog",
             Layout::Replica { .. } => "replica",
+            Layout::Envelope => "envelope",
             Layout::Staging { .. } => "staging",
         }
     }

@@ -89,7 +89,9 @@ impl Form {
             |columns: &[CoreField]| columns.iter().map(|field| number(&field.name)).collect::<Result<_>>();
         let descriptor = match layout {
             Layout::Replica { .. } => Descriptor::with_changes(&fields),
-            Layout::Append | Layout::Changelog | Layout::Staging { .. } => Descriptor::new(&fields),
+            Layout::Append | Layout::Changelog | Layout::Staging { .. } | Layout::Envelope => {
+                Descriptor::new(&fields)
+            }
         };
         let descriptor = descriptor.map_err(|text| Error::fatal(format!("table {}: {text}", table.name)))?;
         let members = |shape: &Shape| {
@@ -97,7 +99,7 @@ impl Form {
         };
         let columns = match layout {
             Layout::Changelog => members(&table.shape),
-            Layout::Append | Layout::Replica { .. } | Layout::Staging { .. } => table
+            Layout::Append | Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope => table
                 .shape
                 .columns
                 .iter()
@@ -105,7 +107,7 @@ impl Form {
                 .collect::<Result<_>>()?,
         };
         let own: Vec<u32> = match layout {
-            Layout::Append => numbers(&history::own_columns())?,
+            Layout::Append | Layout::Envelope => numbers(&history::own_columns())?,
             Layout::Replica { .. } => numbers(&replica::own_columns())?,
             Layout::Staging { .. } => numbers(&staging::own_columns())?,
             Layout::Changelog => {
@@ -164,6 +166,7 @@ pub(crate) fn clustering(layout: Layout, table: &StoredTable, fields: &[Field]) 
             keys.chain(["__op".to_owned()]).collect()
         }
         Layout::Changelog => vec!["_metadata_source".to_owned()],
+        Layout::Envelope => Vec::new(),
         Layout::Replica { .. } => key.iter().filter(is_fit).take(CLUSTERING_MAX).cloned().collect(),
         // The memory of deletes is read by it.
         Layout::Staging { .. } => vec!["__op".to_owned()],
@@ -197,5 +200,6 @@ pub(crate) fn partitioned_by(config: &BigqueryConfig) -> Option<&'static str> {
         Layout::Changelog => Some(changelog::MARK_COLUMN),
         Layout::Replica { .. } => None,
         Layout::Staging { .. } => Some(staging::MARK_COLUMN),
+        Layout::Envelope => Some(crate::envelope::MARK_COLUMN),
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn what(layout: Layout) -> &'static str {
     match layout {
         Layout::Append => "Full history",
         Layout::Changelog => "Full history, with the row before and after,",
+        Layout::Envelope => "Every change as it came",
         Layout::Replica { .. } => "Current rows",
         Layout::Staging { .. } => "Changes on their way into the current rows",
     }
@@ -110,7 +111,7 @@ pub(crate) async fn find(
         }
         if schema.key.is_empty() && !schema.columns.is_empty() {
             let missing = match layout {
-                Layout::Staging { .. } => return Ok(Some(found)),
+                Layout::Staging { .. } | Layout::Envelope => return Ok(Some(found)),
                 Layout::Append => "no latest view",
                 Layout::Changelog => "no key in its rows",
                 Layout::Replica { .. } => "no replica",
@@ -141,7 +142,7 @@ fn names_of(layout: Layout, base: &str) -> (String, Option<String>) {
     match layout {
         Layout::Append => (format!("{base}_raw"), Some(format!("{base}_latest"))),
         Layout::Changelog => (format!("{base}_changelog"), None),
-        Layout::Replica { .. } | Layout::Staging { .. } => (base.to_owned(), None),
+        Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope => (base.to_owned(), None),
     }
 }
 
@@ -273,7 +274,7 @@ async fn create(
     Ok(Some(Found { stored, actual, truncated: None, repeats, null_in_key: false }))
 }
 
-fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
     let mut labels = session.config.labels.clone();
     let fine = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '-' };
     let value = |text: &str| text.to_lowercase().chars().map(fine).take(63).collect::<String>();
@@ -361,6 +362,7 @@ fn shape_of(layout: Layout, actual: &Table) -> (Shape, usize) {
         Layout::Append => history::own_columns(),
         Layout::Replica { .. } => replica::own_columns(),
         Layout::Staging { .. } => staging::own_columns(),
+        Layout::Envelope => Vec::new(),
         Layout::Changelog => {
             let image = actual.fields.iter().find(|f| f.name == "after");
             let shape = image.map(note::read_record).unwrap_or_default();

@@ -13,6 +13,7 @@ mod dataset;
 mod descriptor;
 mod dialect;
 mod encode;
+mod envelope;
 mod epochs;
 mod failure;
 mod field;

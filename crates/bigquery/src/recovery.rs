@@ -50,6 +50,7 @@ async fn rows_of(session: &Session, table: &TableId, mark: Mark) -> Result<u64> 
     let column = match session.config.layout {
         Layout::Append => history::MARK_COLUMN,
         Layout::Staging { .. } => staging::MARK_COLUMN,
+        Layout::Envelope => crate::envelope::MARK_COLUMN,
         Layout::Changelog | Layout::Replica { .. } => changelog::MARK_COLUMN,
     };
     let at = mark.ingested_at_us;

@@ -24,6 +24,7 @@ use millstream_layout::{Change, Trouble, staging};
 
 use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
+use crate::envelope::Envelope;
 use crate::epochs::Epochs;
 use crate::lane::Settled;
 use crate::merging::Merger;
@@ -57,6 +58,8 @@ pub struct BigquerySink {
     changes: ChangeLog,
     /// Merges what is staged, where that is how a replica is written; the session is the staging's then.
     merger: Option<Merger>,
+    /// The one table of the envelope layout.
+    envelope: Option<Envelope>,
     epochs: Epochs,
     refused: Vec<Refused>,
     notices: Vec<SinkNotice>,
@@ -76,8 +79,10 @@ impl BigquerySink {
     pub fn new(config: BigqueryConfig) -> Result<Self> {
         let merger = Merger::new(&config)?;
         let config = merger.as_ref().map_or(config, |merger| merger.staging.clone());
+        let session = Session::new(config)?;
         Ok(Self {
-            session: Session::new(config)?,
+            envelope: Self::envelope(&session)?,
+            session,
             merger,
             changes: ChangeLog::new(),
             epochs: Epochs::new(),
@@ -90,6 +95,10 @@ impl BigquerySink {
         })
     }
 
+    fn envelope(session: &Session) -> Result<Option<Envelope>> {
+        (session.config.layout == Layout::Envelope).then(|| Envelope::new(session)).transpose()
+    }
+
     async fn write_batch(&mut self, batch: &OutputBatch) -> Result<WriteReport> {
         let mut report = WriteReport::default();
         for (index, output) in batch.outputs.iter().enumerate() {
@@ -100,7 +109,7 @@ impl BigquerySink {
                 Output::Patch(patch) => match self.session.config.layout {
                     Layout::Replica { .. } => self.write_patch(patch).await?,
                     Layout::Staging { .. } => self.stage_patch(patch, &batch.records).await?,
-                    Layout::Append | Layout::Changelog => {}
+                    Layout::Append | Layout::Changelog | Layout::Envelope => {}
                 },
             }
         }
@@ -115,6 +124,12 @@ impl BigquerySink {
         // Of what is staged only the newest of each key is sent, too.
         let waits = self.session.config.layout.is_current();
         let at_once = !waits && self.session.config.delivery == Delivery::AtLeastOnce;
+        if let Some(envelope) = &mut self.envelope {
+            let is_due = at_once && envelope.pending.since().is_some_and(|since| since.elapsed() >= WAIT_MAX);
+            if envelope.pending.byte_len() >= SEND_BYTES || is_due {
+                envelope.send(&self.session).await?;
+            }
+        }
         let mut waiting = 0;
         for target in &mut self.targets {
             let is_due = at_once && target.pending.since().is_some_and(|since| since.elapsed() >= WAIT_MAX);
@@ -161,8 +176,17 @@ impl BigquerySink {
         records: &Arc<RecordBatch>,
         report: &mut WriteReport,
     ) -> Result<()> {
+        if let Some(envelope) = self.envelope.as_mut().filter(|_| judged.distinct) {
+            match envelope.push(&self.session, &judged.event, records).await? {
+                Ok(()) => report.written += 1,
+                Err(cause) => report.rejected.push(Rejection { output: index, cause }),
+            }
+            return Ok(());
+        }
         match self.session.config.layout {
-            Layout::Append | Layout::Changelog if !judged.distinct => report.duplicates += 1,
+            Layout::Append | Layout::Changelog | Layout::Envelope if !judged.distinct => {
+                report.duplicates += 1
+            }
             layout
                 if layout.is_current() && judged.event.key.is_none() && judged.event.op != Op::Truncate =>
             {
@@ -308,6 +332,10 @@ impl BigquerySink {
             work.push(settle(target, &self.session));
         }
         let settled: Vec<_> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await?;
+        let mut settled = settled;
+        if let Some(envelope) = &mut self.envelope {
+            settled.push((envelope.name().to_owned(), envelope.settle(&self.session).await?));
+        }
         let mut flushes = Vec::new();
         for (table, settled) in settled {
             flushes.extend(settled.flushes);
@@ -363,6 +391,7 @@ impl BigquerySink {
         }
         // Streams of before may hold rows that no checkpoint names: they are left, and their rows are never seen.
         self.targets.clear();
+        self.envelope = Self::envelope(&self.session)?;
         self.by_table.clear();
         self.routes.clear();
         self.session.renew();

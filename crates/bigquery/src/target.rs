@@ -30,7 +30,7 @@ use crate::session::Session;
 use crate::truncate;
 
 /// A row with more is refused: it has to fit into a request with all that goes around it.
-const ROW_BYTES_MAX: usize = 8 << 20;
+pub(crate) const ROW_BYTES_MAX: usize = 8 << 20;
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{DeleteMode, Layout, OnTypeChange, Span};
+use super::{DeleteMode, OnTypeChange, Span};
 
 /// Tables of a BigQuery dataset. `BIGQUERY_EMULATOR_HOST` (REST) and `BIGQUERY_STORAGE_EMULATOR_HOST` (gRPC) are honoured.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -22,7 +22,7 @@ pub(crate) struct BigqueryConfig {
     pub(crate) location: Option<String>,
     /// The shape in which events land. `append` by default.
     #[serde(default)]
-    pub(crate) layout: Layout,
+    pub(crate) layout: BigqueryLayout,
     /// How rows are written. `exactly-once` by default for histories, `upsert` for replicas.
     pub(crate) delivery: Option<Delivery>,
     /// Of a replica with `delivery: merge`: the tables that it is merged from.
@@ -49,6 +49,21 @@ pub(crate) struct BigqueryConfig {
     pub(crate) endpoints: Option<BigqueryEndpoints>,
     /// A credentials file; Application Default Credentials by default.
     pub(crate) credentials: Option<PathBuf>,
+}
+
+/// The shape in which events land in BigQuery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BigqueryLayout {
+    /// Every event as a row of `T_raw`, and a view `T_latest` of the current rows.
+    #[default]
+    Append,
+    /// Every event in `T_changelog`, with the row before and after.
+    Changelog,
+    /// The current rows in `T`.
+    Replica,
+    /// Every event as it came in one table `cdc_events`, as JSON text.
+    Envelope,
 }
 
 /// How rows reach BigQuery.

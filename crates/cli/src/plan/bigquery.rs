@@ -6,7 +6,9 @@ use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, Merge, n
 use millstream_core::evolution::ChangePolicy;
 
 use super::Checker;
-use crate::config::{self, CreateMode, DedupeMode, DeleteMode, Delivery, Layout, OnTypeChange, Step};
+use crate::config::{
+    self, BigqueryLayout as Layout, CreateMode, DedupeMode, DeleteMode, Delivery, OnTypeChange, Step,
+};
 
 /// BigQuery's own bounds of a table's staleness.
 const FRESHNESS_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -23,7 +25,22 @@ impl Checker<'_> {
         (pipeline, name): (&str, &str),
     ) -> BigqueryConfig {
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
-        self.layout(index, given.layout, given.delete, mode);
+        let layout = match given.layout {
+            Layout::Append => bigquery::Layout::Append,
+            Layout::Changelog => bigquery::Layout::Changelog,
+            Layout::Envelope => bigquery::Layout::Envelope,
+            Layout::Replica => bigquery::Layout::Replica {
+                delete: match given.delete {
+                    Some(DeleteMode::Soft) => bigquery::DeleteMode::Soft,
+                    _ => bigquery::DeleteMode::Hard,
+                },
+            },
+        };
+        self.layout(index, (layout.name(), given.layout == Layout::Replica), given.delete, mode);
+        if given.layout == Layout::Envelope && given.table_name.is_some() {
+            let help = "all events go to `cdc_events`";
+            self.problem(&at("table_name"), "`layout: envelope` has one table, whose name is given", help);
+        }
         if let Some(problem) = names::project_problem(&given.project) {
             self.problem(&at("project"), format!("this names no project: {problem}"), "");
         }
@@ -70,16 +87,6 @@ impl Checker<'_> {
         let delivery = match staged.or(given.delivery) {
             Some(Delivery::AtLeastOnce) => bigquery::Delivery::AtLeastOnce,
             _ => bigquery::Delivery::ExactlyOnce,
-        };
-        let layout = match given.layout {
-            Layout::Append => bigquery::Layout::Append,
-            Layout::Changelog => bigquery::Layout::Changelog,
-            Layout::Replica => bigquery::Layout::Replica {
-                delete: match given.delete {
-                    Some(DeleteMode::Soft) => bigquery::DeleteMode::Soft,
-                    _ => bigquery::DeleteMode::Hard,
-                },
-            },
         };
         let mut config = BigqueryConfig::new(name, &given.project, &given.dataset, layout);
         config.pipeline = pipeline.to_owned();

@@ -7,6 +7,7 @@ mod bigquery;
 mod bqemulator;
 mod dead_letters;
 mod emulator;
+mod envelope;
 mod http;
 mod merge;
 mod messages;
