@@ -77,6 +77,7 @@ pub(crate) struct Warehouse {
     datasets: Mutex<BTreeMap<DatasetId, Dataset>>,
     streams: Mutex<HashMap<String, Arc<Stream>>>,
     jobs: Mutex<Jobs>,
+    transfers: Mutex<BTreeMap<String, Value>>,
     serial: std::sync::atomic::AtomicU64,
 }
 
@@ -91,8 +92,14 @@ impl Warehouse {
             datasets: Mutex::default(),
             streams: Mutex::default(),
             jobs: Mutex::default(),
+            transfers: Mutex::default(),
             serial: std::sync::atomic::AtomicU64::new(1),
         }
+    }
+
+    /// Configurations of the Data Transfer Service, by their names. In memory, with data on disk too.
+    pub(crate) fn transfers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Value>> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The faults at work.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_core::evolution::ChangePolicy;
 
 use crate::connection::Connection;
+use crate::dashboard::DashboardView;
 
 /// The shape in which events land.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +112,8 @@ pub struct BigqueryConfig {
     pub partition_expiration: Option<Duration>,
     /// A replica is merged, and not written by native upserts.
     pub merge: Option<Merge>,
+    /// Views for dashboards.
+    pub views: Vec<DashboardView>,
     /// Labels of tables that are made, beside Millstream's own.
     pub labels: BTreeMap<String, String>,
 }
@@ -134,6 +137,7 @@ impl BigqueryConfig {
             freshness: Duration::from_secs(15 * 60),
             partition_expiration: None,
             merge: None,
+            views: Vec::new(),
             labels: BTreeMap::new(),
         }
     }

@@ -24,6 +24,7 @@ use millstream_layout::{Change, Trouble, staging};
 
 use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
+use crate::dashboard::Dashboard;
 use crate::envelope::Envelope;
 use crate::epochs::Epochs;
 use crate::lane::Settled;
@@ -60,6 +61,7 @@ pub struct BigquerySink {
     merger: Option<Merger>,
     /// The one table of the envelope layout.
     envelope: Option<Envelope>,
+    dashboard: Dashboard,
     epochs: Epochs,
     refused: Vec<Refused>,
     notices: Vec<SinkNotice>,
@@ -78,12 +80,14 @@ impl BigquerySink {
     /// If an endpoint is no URL, or no credentials can be found or read.
     pub fn new(config: BigqueryConfig) -> Result<Self> {
         let merger = Merger::new(&config)?;
+        let dashboard = Dashboard::new(&config);
         let config = merger.as_ref().map_or(config, |merger| merger.staging.clone());
         let session = Session::new(config)?;
         Ok(Self {
             envelope: Self::envelope(&session)?,
             session,
             merger,
+            dashboard,
             changes: ChangeLog::new(),
             epochs: Epochs::new(),
             targets: Vec::new(),
@@ -268,6 +272,7 @@ impl BigquerySink {
 
     async fn evolve(&mut self, target: usize, changes: &[Change]) -> Result<()> {
         self.routes.retain(|_, route| route.target != target);
+        self.dashboard.renew();
         self.targets[target].evolve(&self.session, changes, &mut self.notices).await
     }
 
@@ -316,6 +321,7 @@ impl BigquerySink {
 
     /// The table for rows of a schema; where it is merged, its staging.
     async fn open(&mut self, schema: &Arc<RowSchema>, order: Order) -> Result<Option<Target>> {
+        self.dashboard.renew();
         let mut seed = None;
         if let Some(merger) = &mut self.merger {
             seed = merger.open(schema, order, &mut self.notices).await?;
@@ -348,6 +354,7 @@ impl BigquerySink {
         }
         let changes: Vec<_> =
             self.targets.iter_mut().flat_map(|target| std::mem::take(&mut target.changes)).collect();
+        self.dashboard.put(&self.session, &mut self.notices).await?;
         let mark = self.session.mark;
         let staged = match &mut self.merger {
             None => {
@@ -461,8 +468,10 @@ impl Sink for BigquerySink {
     fn finish(&mut self) -> Fut<'_, Result<()>> {
         Box::pin(async move {
             let Some(merger) = &self.merger else { return Ok(()) };
-            let merged = merger.finish().await;
-            merged.map_err(|e| e.at(self.named()))
+            merger.finish().await.map_err(|e| e.at(self.named()))?;
+            // The replica's columns came with what was merged.
+            self.dashboard.renew();
+            self.dashboard.put(&self.session, &mut self.notices).await.map_err(|e| e.at(self.named()))
         })
     }
 

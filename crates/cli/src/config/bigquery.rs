@@ -42,6 +42,9 @@ pub(crate) struct BigqueryConfig {
     /// How long partitions of histories are kept; for ever by default. A latest view loses rows that are older and were
     /// not written again.
     pub(crate) partition_expiration: Option<Span>,
+    /// Views of its tables, for dashboards: made with the tables, and anew when columns change.
+    #[serde(default)]
+    pub(crate) views: Vec<View>,
     /// Labels of tables that are made.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
@@ -99,6 +102,36 @@ pub(crate) struct Staging {
 pub(crate) struct Apply {
     /// How often. `60s` by default: what is not merged is not seen, and each merge costs a query.
     pub(crate) interval: Option<Span>,
+}
+
+/// A query with a name in the sink's dataset.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct View {
+    /// What it is called.
+    pub(crate) name: String,
+    /// How its result is kept. `view` by default.
+    #[serde(default)]
+    pub(crate) kind: ViewKind,
+    /// The query; `{project}` and `{dataset}` stand for the sink's.
+    pub(crate) sql: Option<String>,
+    /// A file with the query, in place of `sql`.
+    pub(crate) file: Option<PathBuf>,
+    /// Of a `scheduled-query`: when it runs, in the words of the Data Transfer Service, such as `every 24 hours`.
+    pub(crate) schedule: Option<String>,
+}
+
+/// How the result of a view's query is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ViewKind {
+    /// Not at all.
+    #[default]
+    View,
+    /// By BigQuery, which keeps it up to date.
+    MaterializedView,
+    /// As a table that a scheduled query writes anew.
+    ScheduledQuery,
 }
 
 /// Whether things are made that do not exist.

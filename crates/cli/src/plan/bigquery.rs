@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, Merge, names};
+use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, DashboardView, Merge, names};
 use millstream_core::evolution::ChangePolicy;
 
 use super::Checker;
 use crate::config::{
     self, BigqueryLayout as Layout, CreateMode, DedupeMode, DeleteMode, Delivery, OnTypeChange, Step,
+    ViewKind,
 };
 
 /// BigQuery's own bounds of a table's staleness.
@@ -94,6 +95,7 @@ impl Checker<'_> {
         config.location.clone_from(&given.location);
         config.delivery = delivery;
         config.merge = merge;
+        config.views = self.views(index, given);
         config.create = given.create != Some(CreateMode::Never);
         config.table_name = self.table_name(index, given.table_name.as_ref());
         config.on_type_change = match given.on_type_change {
@@ -106,6 +108,65 @@ impl Checker<'_> {
         config.partition_expiration = given.partition_expiration.map(|span| span.0);
         config.labels.clone_from(&given.labels);
         config
+    }
+
+    /// The views that are declared, with their queries.
+    fn views(&mut self, index: usize, given: &config::BigqueryConfig) -> Vec<DashboardView> {
+        let mut views: Vec<DashboardView> = Vec::new();
+        for (nth, view) in given.views.iter().enumerate() {
+            let at = |key: &'static str| {
+                [
+                    Step::from("sinks"),
+                    Step::from(index),
+                    Step::from("views"),
+                    Step::from(nth),
+                    Step::from(key),
+                ]
+            };
+            if view.name.is_empty() || names::table_name(&view.name) != view.name {
+                self.problem(
+                    &at("name"),
+                    "BigQuery has no view of such a name",
+                    "letters, digits, `_` and `-`",
+                );
+            }
+            if views.iter().any(|other| other.name == view.name) {
+                self.problem(&at("name"), format!("two views are called `{}`", view.name), "");
+            }
+            let sql = match (&view.sql, &view.file) {
+                (Some(sql), None) => sql.clone(),
+                (None, Some(file)) => match std::fs::read_to_string(self.base.join(file)) {
+                    Ok(sql) => sql,
+                    Err(e) => {
+                        self.problem(&at("file"), format!("cannot read this query: {e}"), "");
+                        continue;
+                    }
+                },
+                _ => {
+                    let help = "`sql: SELECT …`, or `file: orders_per_day.sql`";
+                    self.problem(&at("sql"), "a view has its query in `sql` or in `file`", help);
+                    continue;
+                }
+            };
+            let kind = match (view.kind, &view.schedule) {
+                (ViewKind::ScheduledQuery, Some(schedule)) => {
+                    bigquery::ViewKind::Scheduled { schedule: schedule.clone() }
+                }
+                (ViewKind::ScheduledQuery, None) => {
+                    let help = "for example `schedule: every 24 hours`";
+                    self.problem(&at("schedule"), "a scheduled query needs a `schedule`", help);
+                    continue;
+                }
+                (_, Some(_)) => {
+                    self.problem(&at("schedule"), "`schedule` is only for `kind: scheduled-query`", "");
+                    continue;
+                }
+                (ViewKind::View, None) => bigquery::ViewKind::View,
+                (ViewKind::MaterializedView, None) => bigquery::ViewKind::Materialized,
+            };
+            views.push(DashboardView { name: view.name.clone(), kind, sql });
+        }
+        views
     }
 
     /// How a replica is merged; `None` if it is not.

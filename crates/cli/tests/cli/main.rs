@@ -5,6 +5,7 @@
 
 mod bigquery;
 mod bqemulator;
+mod dashboards;
 mod dead_letters;
 mod emulator;
 mod envelope;
