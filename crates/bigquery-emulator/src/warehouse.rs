@@ -82,6 +82,7 @@ pub(crate) struct Warehouse {
     loads: Mutex<()>,
     /// Those of Cloud Storage.
     pub(crate) buckets: gcs::Buckets,
+    transfers: Mutex<BTreeMap<String, Value>>,
     serial: std::sync::atomic::AtomicU64,
 }
 
@@ -104,8 +105,14 @@ impl Warehouse {
             jobs: Mutex::default(),
             loads: Mutex::default(),
             buckets,
+            transfers: Mutex::default(),
             serial: std::sync::atomic::AtomicU64::new(1),
         }
+    }
+
+    /// Configurations of the Data Transfer Service, by their names. In memory, with data on disk too.
+    pub(crate) fn transfers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Value>> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The faults at work.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_core::evolution::ChangePolicy;
 
 use crate::connection::Connection;
+use crate::dashboard::DashboardView;
 
 /// The shape in which events land.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,20 +15,34 @@ pub enum Layout {
     Append,
     /// Every distinct event in `T_changelog`, with the row before and after.
     Changelog,
-    /// The current rows in `T`, by native upserts.
+    /// The current rows in `T`: by native upserts, or merged where [`BigqueryConfig::merge`] says so.
     Replica {
         /// What becomes of deleted rows.
+        delete: DeleteMode,
+    },
+    /// Every distinct event as it came, in the table `cdc_events` for all tables.
+    Envelope,
+    /// What a merged replica is merged from, in `T__staging`. No layout that is chosen: the sink has it beside the replica.
+    Staging {
+        /// What becomes of deleted rows in the replica.
         delete: DeleteMode,
     },
 }
 
 impl Layout {
+    /// Whether its rows are about the current state of a key, so that only what is newest goes there.
+    pub(crate) fn is_current(self) -> bool {
+        matches!(self, Layout::Replica { .. } | Layout::Staging { .. })
+    }
+
     /// Its name in labels.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Append => "append",
             Layout::Changelog => "changelog",
             Layout::Replica { .. } => "replica",
+            Layout::Envelope => "envelope",
+            Layout::Staging { .. } => "staging",
         }
     }
 }
@@ -41,7 +56,8 @@ pub enum DeleteMode {
     Soft,
 }
 
-/// How the rows of a history are written. Replicas have native upserts, which a repeated row does not change.
+/// How the rows of a history, or of a merged replica's staging, are written. Other replicas have native upserts, which a repeated row
+/// does not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// Buffered streams with offsets, flushed after the checkpoint.
@@ -76,6 +92,19 @@ impl Default for LoadOptions {
     }
 }
 
+/// How a replica is merged: by a statement now and then, from a table in which changes are staged. Readers need no `max_staleness`,
+/// and anything may be done to the table that DML can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merge {
+    /// The dataset of the staging tables, in the sink's project and location. They are called like the replica's with `__staging` behind.
+    pub dataset: String,
+    /// How often what was staged is merged.
+    pub interval: Duration,
+    /// How long staged rows are kept: at least a day, in whole days. So long a delete that was merged keeps an older change, should one
+    /// be staged after it, from bringing its row back.
+    pub kept: Duration,
+}
+
 /// One BigQuery sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BigqueryConfig {
@@ -107,6 +136,10 @@ pub struct BigqueryConfig {
     pub freshness: Duration,
     /// How long partitions of histories are kept; `None`: for ever.
     pub partition_expiration: Option<Duration>,
+    /// A replica is merged, and not written by native upserts.
+    pub merge: Option<Merge>,
+    /// Views for dashboards.
+    pub views: Vec<DashboardView>,
     /// Labels of tables that are made, beside Millstream's own.
     pub labels: BTreeMap<String, String>,
 }
@@ -129,6 +162,8 @@ impl BigqueryConfig {
             history_repeats: false,
             freshness: Duration::from_secs(15 * 60),
             partition_expiration: None,
+            merge: None,
+            views: Vec::new(),
             labels: BTreeMap::new(),
         }
     }

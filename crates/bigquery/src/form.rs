@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use millstream_core::{Error, Field as CoreField, Result, Type, Value};
 use millstream_layout::object::Nested;
-use millstream_layout::{Keyed, Shape, StoredTable, changelog, convert, history, replica};
+use millstream_layout::{Keyed, Shape, StoredTable, changelog, convert, history, replica, staging};
 
 use crate::cells::Column;
 use crate::column_type::ColumnType;
@@ -34,6 +34,7 @@ pub(crate) fn fields(layout: Layout, table: &StoredTable, objects: Option<&Objec
             changelog::physical_columns(&table.shape, &objects.source.shape, &objects.transaction.shape)
         }
         (Layout::Replica { .. }, _) => replica::physical_columns(table),
+        (Layout::Staging { .. }, _) => staging::physical_columns(table),
         _ => history::physical_columns(table),
     };
     let field = |column: &CoreField| match (layout, objects, &*column.name) {
@@ -90,7 +91,9 @@ impl Form {
             |columns: &[CoreField]| columns.iter().map(|field| number(&field.name)).collect::<Result<_>>();
         let descriptor = match layout {
             Layout::Replica { .. } => Descriptor::with_changes(&fields),
-            Layout::Append | Layout::Changelog => Descriptor::new(&fields),
+            Layout::Append | Layout::Changelog | Layout::Staging { .. } | Layout::Envelope => {
+                Descriptor::new(&fields)
+            }
         };
         let descriptor = descriptor.map_err(|text| Error::fatal(format!("table {}: {text}", table.name)))?;
         let members = |shape: &Shape| {
@@ -98,7 +101,7 @@ impl Form {
         };
         let columns = match layout {
             Layout::Changelog => members(&table.shape),
-            Layout::Append | Layout::Replica { .. } => table
+            Layout::Append | Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope => table
                 .shape
                 .columns
                 .iter()
@@ -106,8 +109,9 @@ impl Form {
                 .collect::<Result<_>>()?,
         };
         let own: Vec<u32> = match layout {
-            Layout::Append => numbers(&history::own_columns())?,
+            Layout::Append | Layout::Envelope => numbers(&history::own_columns())?,
             Layout::Replica { .. } => numbers(&replica::own_columns())?,
+            Layout::Staging { .. } => numbers(&staging::own_columns())?,
             Layout::Changelog => {
                 let none = Shape::default();
                 let names = changelog::physical_columns(&none, &none, &none);
@@ -164,7 +168,10 @@ pub(crate) fn clustering(layout: Layout, table: &StoredTable, fields: &[Field]) 
             keys.chain(["__op".to_owned()]).collect()
         }
         Layout::Changelog => vec!["_metadata_source".to_owned()],
+        Layout::Envelope => Vec::new(),
         Layout::Replica { .. } => key.iter().filter(is_fit).take(CLUSTERING_MAX).cloned().collect(),
+        // The memory of deletes is read by it.
+        Layout::Staging { .. } => vec!["__op".to_owned()],
     }
 }
 
@@ -194,5 +201,7 @@ pub(crate) fn partitioned_by(config: &BigqueryConfig) -> Option<&'static str> {
         Layout::Append => Some(history::MARK_COLUMN),
         Layout::Changelog => Some(changelog::MARK_COLUMN),
         Layout::Replica { .. } => None,
+        Layout::Staging { .. } => Some(staging::MARK_COLUMN),
+        Layout::Envelope => Some(crate::envelope::MARK_COLUMN),
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use millstream_core::sink::SinkNotice;
 use millstream_core::{Error, Order, Result, RowSchema, Type};
 use millstream_layout::names::table_candidates;
-use millstream_layout::{Shape, StoredKey, StoredTable, TargetColumn, history, object, replica};
+use millstream_layout::{
+    Change, Shape, StoredKey, StoredTable, TargetColumn, history, object, replica, staging,
+};
 
 use crate::config::Layout;
 use crate::dialect;
@@ -30,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) truncated: Option<Order>,
     /// Whether it may hold a row twice.
     pub(crate) repeats: bool,
+    /// Whether keys of staged rows have NULLs.
+    pub(crate) null_in_key: bool,
 }
 
 /// What a layout's table holds.
@@ -37,8 +41,18 @@ pub(crate) fn what(layout: Layout) -> &'static str {
     match layout {
         Layout::Append => "Full history",
         Layout::Changelog => "Full history, with the row before and after,",
+        Layout::Envelope => "Every change as it came",
         Layout::Replica { .. } => "Current rows",
+        Layout::Staging { .. } => "Changes on their way into the current rows",
     }
+}
+
+/// What stands behind the name of the replica that a table is the staging of.
+const STAGING_SUFFIX: &str = "__staging";
+
+/// The replica whose staging is called so.
+pub(crate) fn staged_for(staging: &str) -> &str {
+    staging.strip_suffix(STAGING_SUFFIX).unwrap_or(staging)
 }
 
 /// A table that has to be there.
@@ -53,12 +67,13 @@ pub(crate) async fn find(
     session: &mut Session,
     schema: &Arc<RowSchema>,
     order: Order,
+    seed: Option<&StoredTable>,
     notices: &mut Vec<SinkNotice>,
 ) -> Result<Option<Found>> {
     let layout = session.config.layout;
     let mut free = None;
     // The one that it had before, wherever among the candidates that is: which names were taken then may be another thing now.
-    for (at, base) in candidates(session, schema).into_iter().enumerate() {
+    for (at, base) in candidates(session, schema, seed).into_iter().enumerate() {
         let (name, view) = names_of(layout, &base);
         let names: Vec<_> = [Some(&name), view.as_ref()].into_iter().flatten().map(|n| fold(n)).collect();
         if names.iter().any(|name| session.taken.contains(name)) {
@@ -85,7 +100,7 @@ pub(crate) async fn find(
         if !session.config.create {
             return Err(missing(session, schema, &session.table(&name)));
         }
-        let Some(found) = create(session, schema, order, (&name, view), notices).await? else {
+        let Some(found) = create(session, schema, order, (&name, view), seed, notices).await? else {
             return Ok(None);
         };
         let source = schema.table.qualified();
@@ -96,6 +111,7 @@ pub(crate) async fn find(
         }
         if schema.key.is_empty() && !schema.columns.is_empty() {
             let missing = match layout {
+                Layout::Staging { .. } | Layout::Envelope => return Ok(Some(found)),
                 Layout::Append => "no latest view",
                 Layout::Changelog => "no key in its rows",
                 Layout::Replica { .. } => "no replica",
@@ -109,7 +125,10 @@ pub(crate) async fn find(
 }
 
 /// Base names, best first.
-fn candidates(session: &Session, schema: &RowSchema) -> Vec<String> {
+fn candidates(session: &Session, schema: &RowSchema, seed: Option<&StoredTable>) -> Vec<String> {
+    if let Some(replica) = seed {
+        return vec![format!("{}{STAGING_SUFFIX}", replica.name)];
+    }
     let mut bases: Vec<String> = table_candidates(&schema.table, &session.config.table_name)
         .iter()
         .map(|name| table_name(name))
@@ -123,13 +142,13 @@ fn names_of(layout: Layout, base: &str) -> (String, Option<String>) {
     match layout {
         Layout::Append => (format!("{base}_raw"), Some(format!("{base}_latest"))),
         Layout::Changelog => (format!("{base}_changelog"), None),
-        Layout::Replica { .. } => (base.to_owned(), None),
+        Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope => (base.to_owned(), None),
     }
 }
 
 fn missing(session: &Session, schema: &RowSchema, id: &TableId) -> Error {
     let layout = session.config.layout;
-    let ddl = new_stored(session, schema, Order::MIN, "t", None).map(|stored| {
+    let ddl = new_stored(session, schema, Order::MIN, ("t", None), None).map(|stored| {
         let objects = new_objects(layout);
         let fields = form::fields(layout, &stored, objects.as_ref());
         fields.iter().map(Field::ddl).collect::<Vec<_>>().join(", ")
@@ -151,8 +170,8 @@ fn new_stored(
     session: &Session,
     schema: &RowSchema,
     order: Order,
-    name: &str,
-    view: Option<String>,
+    (name, view): (&str, Option<String>),
+    seed: Option<&StoredTable>,
 ) -> Result<StoredTable> {
     let columns = schema.key_names().map(str::to_owned).collect();
     let mut stored = StoredTable {
@@ -160,18 +179,21 @@ fn new_stored(
         layout: session.config.layout.name().to_owned(),
         name: name.to_owned(),
         view,
-        keys: vec![StoredKey { columns, order, first: true }],
+        keys: seed.map_or_else(|| vec![StoredKey { columns, order, first: true }], |seed| seed.keys.clone()),
         initial: 0,
         truncated: None,
         shape: Shape::default(),
     };
+    if let Some(replica) = seed {
+        seeded(&mut stored.shape, &replica.shape, schema);
+    }
     stored.shape.bind(
         &Arc::new(schema.clone()),
         dialect::of(&session.config),
         session.rules(),
         &HashSet::new(),
     )?;
-    if let Layout::Replica { .. } = session.config.layout {
+    if session.is_upserted() {
         // A primary key is declared whole, also where the first row has no value for a part of it.
         for name in schema.key_names() {
             if stored.shape.candidates(name).next().is_none() {
@@ -188,14 +210,15 @@ async fn create(
     schema: &RowSchema,
     order: Order,
     (name, view): (&str, Option<String>),
+    seed: Option<&StoredTable>,
     notices: &mut Vec<SinkNotice>,
 ) -> Result<Option<Found>> {
     let layout = session.config.layout;
-    let stored = new_stored(session, schema, order, name, view)?;
+    let stored = new_stored(session, schema, order, (name, view), seed)?;
     let objects = new_objects(layout);
     let mut fields = form::fields(layout, &stored, objects.as_ref());
     let mut primary_key = Vec::new();
-    if let Layout::Replica { .. } = layout {
+    if session.is_upserted() {
         if let Some(problem) = form::key_problem(&stored, &fields) {
             notices.push(notice(
                 "no_replica",
@@ -218,6 +241,8 @@ async fn create(
         keys: stored.keys.clone(),
         truncated: None,
         repeats: session.config.history_repeats,
+        merged: session.config.merge.is_some(),
+        null_in_key: false,
     };
     let partitioning = form::partitioned_by(&session.config).map(|column| Partitioning {
         column: Some(column.to_owned()),
@@ -246,10 +271,10 @@ async fn create(
         return taken.map(Some).ok_or_else(other);
     }
     let repeats = session.config.history_repeats;
-    Ok(Some(Found { stored, actual, truncated: None, repeats }))
+    Ok(Some(Found { stored, actual, truncated: None, repeats, null_in_key: false }))
 }
 
-fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
     let mut labels = session.config.labels.clone();
     let fine = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '-' };
     let value = |text: &str| text.to_lowercase().chars().map(fine).take(63).collect::<String>();
@@ -277,41 +302,21 @@ fn take_on(
             return Ok(None);
         }
     }
+    if matches!(layout, Layout::Replica { .. }) {
+        one_way(session, &session.table(name), note.as_ref(), &actual)?;
+    }
     let is_ours = note.is_some();
     let repeats = session.config.history_repeats || note.as_ref().is_some_and(|note| note.repeats);
     let truncated = note.as_ref().and_then(|note| note.truncated);
+    let null_in_key = note.as_ref().is_some_and(|note| note.null_in_key);
     let keys = note.map_or_else(
         || vec![StoredKey { columns: schema.key_names().map(str::to_owned).collect(), order, first: true }],
         |note| note.keys,
     );
-    let own: Vec<String> = match layout {
-        Layout::Append => history::own_columns().iter().map(|f| f.name.to_string()).collect(),
-        Layout::Replica { .. } => replica::own_columns().iter().map(|f| f.name.to_string()).collect(),
-        Layout::Changelog => Vec::new(),
-    };
-    let (shape, initial) = match layout {
-        Layout::Changelog => {
-            let image = actual.fields.iter().find(|f| f.name == "after");
-            let shape = image.map(note::read_record).unwrap_or_default();
-            let initial = shape.columns.len();
-            (shape, initial)
-        }
-        Layout::Append | Layout::Replica { .. } => {
-            let is_own = |field: &&Field| own.iter().any(|name| fold(name) == fold(&field.name));
-            let first_own = actual.fields.iter().position(|f| is_own(&f)).unwrap_or(actual.fields.len());
-            let of_source = |fields: &[Field]| -> Vec<_> {
-                fields
-                    .iter()
-                    .filter(|f| !is_own(f))
-                    .filter_map(|f| of_schema(note::read(f)?, schema))
-                    .collect()
-            };
-            let mut columns = of_source(&actual.fields[..first_own]);
-            let initial = columns.len();
-            columns.extend(of_source(&actual.fields[first_own..]));
-            (Shape { columns }, initial)
-        }
-    };
+    let (mut shape, initial) = shape_of(layout, &actual);
+    if layout != Layout::Changelog {
+        shape.columns = shape.columns.into_iter().map(|column| of_schema(column, schema)).collect();
+    }
     let stored = StoredTable {
         source: (*schema.table).clone(),
         layout: layout.name().to_owned(),
@@ -322,7 +327,7 @@ fn take_on(
         truncated: None,
         shape,
     };
-    if let Layout::Replica { .. } = layout {
+    if session.is_upserted() {
         let declared: Vec<_> = actual.primary_key.iter().map(|name| fold(name)).collect();
         let wanted: Vec<_> = schema.key_names().map(fold).collect();
         if !is_ours
@@ -348,15 +353,89 @@ fn take_on(
             session.table(name)
         )));
     }
-    Ok(Some(Found { stored, actual, truncated, repeats }))
+    Ok(Some(Found { stored, actual, truncated, repeats, null_in_key }))
+}
+
+/// The columns of the source's values in a table, and how many of them it was made with.
+fn shape_of(layout: Layout, actual: &Table) -> (Shape, usize) {
+    let own = match layout {
+        Layout::Append => history::own_columns(),
+        Layout::Replica { .. } => replica::own_columns(),
+        Layout::Staging { .. } => staging::own_columns(),
+        Layout::Envelope => Vec::new(),
+        Layout::Changelog => {
+            let image = actual.fields.iter().find(|f| f.name == "after");
+            let shape = image.map(note::read_record).unwrap_or_default();
+            let initial = shape.columns.len();
+            return (shape, initial);
+        }
+    };
+    let is_own = |field: &&Field| own.iter().any(|own| fold(&own.name) == fold(&field.name));
+    let first_own = actual.fields.iter().position(|f| is_own(&f)).unwrap_or(actual.fields.len());
+    let of_source = |fields: &[Field]| -> Vec<_> {
+        fields.iter().filter(|f| !is_own(f)).filter_map(note::read).collect()
+    };
+    let mut columns = of_source(&actual.fields[..first_own]);
+    let initial = columns.len();
+    columns.extend(of_source(&actual.fields[first_own..]));
+    (Shape { columns }, initial)
+}
+
+/// What is known of a table that Millstream described; `None` for others.
+pub(crate) fn described(layout: Layout, name: &str, actual: &Table) -> Option<(StoredTable, TableNote)> {
+    let note = actual.description.as_deref().and_then(TableNote::read)?;
+    let (shape, initial) = shape_of(layout, actual);
+    let stored = StoredTable {
+        source: note.source.clone(),
+        layout: layout.name().to_owned(),
+        name: name.to_owned(),
+        view: None,
+        keys: note.keys.clone(),
+        initial,
+        truncated: None,
+        shape,
+    };
+    Some((stored, note))
+}
+
+/// Gives a staging those columns of its replica that rows of a schema have and that it lacks: the replica's types, which somebody else may
+/// have chosen, are those that values are converted to. Columns that no row has are left alone.
+pub(crate) fn seeded(shape: &mut Shape, replica: &Shape, schema: &RowSchema) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for source in schema.columns.iter().map(|c| &*c.name) {
+        if shape.candidates(source).next().is_none() {
+            for at in replica.candidates(source) {
+                changes.push(Change::Add { column: shape.columns.len() });
+                shape.columns.push(replica.columns[at].clone());
+            }
+        }
+    }
+    changes
+}
+
+/// A replica is written by native upserts or merged, for good: BigQuery takes no DML on a table that has changes of the former kind,
+/// and does not bring both into one order.
+fn one_way(session: &Session, id: &TableId, note: Option<&TableNote>, actual: &Table) -> Result<()> {
+    let (is, wanted) = match (session.is_upserted(), note) {
+        (true, Some(note)) if note.merged => ("merged (`delivery: merge`)", "`delivery: upsert`"),
+        (false, Some(note)) if !note.merged => ("written by native upserts", "`delivery: merge`"),
+        (false, None) if actual.max_staleness.is_some() => {
+            ("made for native change data capture, as it has `max_staleness`", "`delivery: merge`")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::fatal(format!(
+        "{id} is {is}, and the config says {wanted}: a table takes only one of the two, for good. Leave `delivery` as it was; or drop \
+         the table, or name another dataset, and take a new snapshot with a raised `incarnation`"
+    )))
 }
 
 /// A column that BigQuery takes for one of the schema's, whatever its case, is that one.
-fn of_schema(mut column: TargetColumn, schema: &RowSchema) -> Option<TargetColumn> {
+fn of_schema(mut column: TargetColumn, schema: &RowSchema) -> TargetColumn {
     let is_exact = schema.columns.iter().any(|c| c.name == column.source);
     let same = schema.columns.iter().find(|c| fold(&c.name) == fold(&column.name));
     if let Some(same) = same.filter(|_| !is_exact && *column.source == *column.name) {
         column.source = same.name.clone();
     }
-    Some(column)
+    column
 }

@@ -105,6 +105,10 @@ pub(crate) struct TableNote {
     pub(crate) truncated: Option<Order>,
     /// Whether the history may hold a row twice: once written so, it does for good.
     pub(crate) repeats: bool,
+    /// Whether it is a replica that is merged: one is written in this way or by native upserts, for good.
+    pub(crate) merged: bool,
+    /// Whether rows were staged whose key has a NULL, which takes another comparison.
+    pub(crate) null_in_key: bool,
 }
 
 impl TableNote {
@@ -121,8 +125,12 @@ impl TableNote {
         if let Some(order) = &self.truncated {
             note.insert("truncated".to_owned(), json!(order.to_string()));
         }
-        if self.repeats {
-            note.insert("repeats".to_owned(), json!(true));
+        for (name, is) in
+            [("repeats", self.repeats), ("merged", self.merged), ("null_in_key", self.null_in_key)]
+        {
+            if is {
+                note.insert(name.to_owned(), json!(true));
+            }
         }
         join(&above, &note).unwrap_or_default()
     }
@@ -139,6 +147,8 @@ impl TableNote {
             keys,
             truncated: text("truncated").and_then(Order::parse_hex),
             repeats: note.get("repeats") == Some(&Json::Bool(true)),
+            merged: note.get("merged") == Some(&Json::Bool(true)),
+            null_in_key: note.get("null_in_key") == Some(&Json::Bool(true)),
         })
     }
 }
@@ -206,6 +216,8 @@ mod tests {
             keys: vec![key],
             truncated: Some(Order::postgres(Incarnation(1), 5, 5)),
             repeats: true,
+            merged: true,
+            null_in_key: true,
         };
         let text = note.describe(None, "Full history");
         assert!(text.starts_with("Full history of public.o'rders\nmillstream: {"), "{text}");

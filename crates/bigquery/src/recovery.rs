@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millstream_core::{Error, Result};
-use millstream_layout::{changelog, history};
+use millstream_layout::{changelog, history, staging};
 
 use crate::config::Layout;
 use crate::job::{JobId, Query};
@@ -49,6 +49,8 @@ pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
 async fn rows_of(session: &Session, table: &TableId, mark: Mark) -> Result<u64> {
     let column = match session.config.layout {
         Layout::Append => history::MARK_COLUMN,
+        Layout::Staging { .. } => staging::MARK_COLUMN,
+        Layout::Envelope => crate::envelope::MARK_COLUMN,
         Layout::Changelog | Layout::Replica { .. } => changelog::MARK_COLUMN,
     };
     let at = mark.ingested_at_us;

@@ -18,6 +18,7 @@ use crate::connection::{Auth, Connection};
 use crate::failure::{Call, Failure};
 
 const SERVICE: &str = "https://bigquery.googleapis.com";
+const TRANSFER: &str = "https://bigquerydatatransfer.googleapis.com";
 /// For the answer to a call; a query's results are waited for up to 10 s by the service itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a call is tried.
@@ -42,11 +43,23 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: Option<Json>,
     /// Only if the resource is still this one.
     pub(crate) etag: Option<&'a str>,
+    /// Whose call it is.
+    pub(crate) service: Service,
+}
+
+/// The services that are asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Service {
+    /// BigQuery itself.
+    #[default]
+    Bigquery,
+    /// The Data Transfer Service, which has a host of its own; an emulator or a private endpoint has one for both.
+    DataTransfer,
 }
 
 impl Ask<'_> {
     pub(crate) fn new(method: Method, path: String) -> Self {
-        Self { method, path, query: Vec::new(), body: None, etag: None }
+        Self { method, path, query: Vec::new(), body: None, etag: None, service: Service::default() }
     }
 
     pub(crate) fn get(path: String) -> Self {
@@ -122,7 +135,13 @@ impl Rest {
             status: if e.is_transient { 0 } else { 401 },
             ..Failure::no_answer(e.text)
         })?;
-        let url = format!("{}/bigquery/v2/projects/{}", self.endpoint, ask.path);
+        let url = match ask.service {
+            Service::Bigquery => format!("{}/bigquery/v2/projects/{}", self.endpoint, ask.path),
+            Service::DataTransfer if self.endpoint == SERVICE => {
+                format!("{TRANSFER}/v1/projects/{}", ask.path)
+            }
+            Service::DataTransfer => format!("{}/v1/projects/{}", self.endpoint, ask.path),
+        };
         let mut request = self.http.request(ask.method.clone(), url).query(&ask.query).headers(headers);
         if let Some(etag) = ask.etag {
             request = request.header(header::IF_MATCH, etag);

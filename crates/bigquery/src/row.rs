@@ -1,7 +1,7 @@
 //! One event as an encoded row of a layout.
 
 use millstream_core::{Event, Judged, Op};
-use millstream_layout::{Binding, Keyed, StoredTable, Trouble, changelog, object, rows, write_row};
+use millstream_layout::{Binding, Keyed, StoredTable, Trouble, changelog, object, rows, staging, write_row};
 
 use crate::cells::{Cells, Column};
 use crate::config::DeleteMode;
@@ -110,6 +110,39 @@ impl Place<'_> {
         // An order has at most four sections of sixteen digits.
         let put = row.put_sequence_number(order);
         debug_assert!(put.is_ok());
+        Ok(())
+    }
+
+    /// A change that is staged. `late`: it brings values of these columns, and nothing else.
+    pub(crate) fn staging(
+        &self,
+        row: &mut RowEncoder<'_>,
+        judged: &Judged,
+        late: Option<&[&str]>,
+        order: &mut String,
+    ) -> Result<(), Trouble> {
+        let event = &judged.event;
+        let values = if event.op == Op::Delete { &event.row } else { judged.current_row() };
+        if event.op != Op::Truncate {
+            let mut cells = Cells { columns: &self.form.columns, row };
+            write_row(&mut cells, &self.table.shape, self.binding, &self.keyed.columns, values)?;
+        }
+        let own = Own(&self.form.own);
+        own.text(row, 0, Some(if late.is_some() { staging::PATCH } else { event.op.code() }));
+        own.instant(row, 1, event.facts.ts_us);
+        own.instant(row, 2, Some(self.ingested_at_us));
+        own.int(row, 3, event.facts.lsn);
+        own.text(row, 4, Some(order_text(event, order)));
+        row.put_bool(own.number(5), late.is_none() && staging::is_whole(event));
+        if values.has_unchanged() {
+            for name in rows::unchanged(&self.table.shape, self.binding, values) {
+                own.text(row, 6, Some(name));
+            }
+        }
+        for name in late.into_iter().flatten() {
+            own.text(row, 7, Some(name));
+        }
+        own.text(row, 8, self.keyed.told.as_deref());
         Ok(())
     }
 }

@@ -153,8 +153,13 @@ impl Session {
         }
     }
 
-    /// How old what a replica's readers see may be; `None` for histories.
+    /// How old what a replica's readers see may be; `None` for what is not written by native upserts.
     pub(crate) fn max_staleness(&self) -> Option<Duration> {
-        matches!(self.config.layout, Layout::Replica { .. }).then_some(self.config.freshness)
+        self.is_upserted().then_some(self.config.freshness)
+    }
+
+    /// Whether tables are written by native upserts.
+    pub(crate) fn is_upserted(&self) -> bool {
+        matches!(self.config.layout, Layout::Replica { .. }) && self.config.merge.is_none()
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! At least once, and native upserts: rows go to the default stream and are visible at once; `prepare` waits for their
 //! acknowledgements, and there is nothing to commit.
+//!
+//! A replica that is merged is written in either of the first two ways to a table beside it, its staging; see [`crate::merging`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,17 +20,20 @@ use millstream_core::{
     Cause, CommitToken, Epoch, Error, Fut, Judged, Op, Order, Output, OutputBatch, Patch, RecordBatch,
     Result, RowSchema, Sink, TableName, TellSinkFigures,
 };
-use millstream_layout::{Change, Trouble};
+use millstream_layout::{Change, Trouble, staging};
 
 use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
+use crate::dashboard::Dashboard;
+use crate::envelope::Envelope;
 use crate::epochs::Epochs;
 use crate::lane::Settled;
 use crate::load::{self, Loads};
+use crate::merging::Merger;
 use crate::recovery;
 use crate::session::{Mark, Session};
 use crate::stream::Storage;
-use crate::target::{Obstacle, Taken, Target};
+use crate::target::{Obstacle, Taken, Target, notice};
 use crate::token::{self, Flush, Token};
 
 /// Bytes of a table's rows that are sent together.
@@ -55,6 +60,11 @@ pub struct BigquerySink {
     /// Where rows of a schema go, by the schema's address; the `Arc` keeps the address from being used again.
     routes: HashMap<usize, Route>,
     changes: ChangeLog,
+    /// Merges what is staged, where that is how a replica is written; the session is the staging's then.
+    merger: Option<Merger>,
+    /// The one table of the envelope layout.
+    envelope: Option<Envelope>,
+    dashboard: Dashboard,
     epochs: Epochs,
     /// With `delivery: load`.
     loads: Option<Loads>,
@@ -74,12 +84,19 @@ impl BigquerySink {
     /// # Errors
     /// If an endpoint is no URL, or no credentials can be found or read.
     pub fn new(config: BigqueryConfig) -> Result<Self> {
+        let merger = Merger::new(&config)?;
+        let dashboard = Dashboard::new(&config);
+        let config = merger.as_ref().map_or(config, |merger| merger.staging.clone());
         let loads = match &config.delivery {
             Delivery::Load(options) => Some(Loads::new(options.triggering_frequency)),
             Delivery::ExactlyOnce | Delivery::AtLeastOnce => None,
         };
+        let session = Session::new(config)?;
         Ok(Self {
-            session: Session::new(config)?,
+            envelope: Self::envelope(&session)?,
+            session,
+            merger,
+            dashboard,
             loads,
             changes: ChangeLog::new(),
             epochs: Epochs::new(),
@@ -92,6 +109,10 @@ impl BigquerySink {
         })
     }
 
+    fn envelope(session: &Session) -> Result<Option<Envelope>> {
+        (session.config.layout == Layout::Envelope).then(|| Envelope::new(session)).transpose()
+    }
+
     async fn write_batch(&mut self, batch: &OutputBatch) -> Result<WriteReport> {
         let mut report = WriteReport::default();
         for (index, output) in batch.outputs.iter().enumerate() {
@@ -99,10 +120,11 @@ impl BigquerySink {
                 Output::Event(judged) => {
                     self.write_event(index, judged, &batch.records, &mut report).await?;
                 }
-                Output::Patch(patch) if matches!(self.session.config.layout, Layout::Replica { .. }) => {
-                    self.write_patch(patch).await?;
-                }
-                Output::Patch(_) => {}
+                Output::Patch(patch) => match self.session.config.layout {
+                    Layout::Replica { .. } => self.write_patch(patch).await?,
+                    Layout::Staging { .. } => self.stage_patch(patch, &batch.records).await?,
+                    Layout::Append | Layout::Changelog | Layout::Envelope => {}
+                },
             }
         }
         self.relieve().await?;
@@ -113,10 +135,17 @@ impl BigquerySink {
     async fn relieve(&mut self) -> Result<()> {
         // What a replica takes cannot be taken back after a crash, and an event that comes again may be judged otherwise beside others:
         // its rows wait for the epoch's end.
-        let waits = matches!(self.session.config.layout, Layout::Replica { .. });
+        // Of what is staged only the newest of each key is sent, too.
+        let waits = self.session.config.layout.is_current();
         let at_once = !waits && self.session.config.delivery == Delivery::AtLeastOnce;
         // Parts of a file are read one by one, and many small ones slowly.
         let send_bytes = if self.loads.is_some() { FILE_PART_BYTES } else { SEND_BYTES };
+        if let Some(envelope) = &mut self.envelope {
+            let is_due = at_once && envelope.pending.since().is_some_and(|since| since.elapsed() >= WAIT_MAX);
+            if envelope.pending.byte_len() >= SEND_BYTES || is_due {
+                envelope.send(&self.session).await?;
+            }
+        }
         let mut waiting = 0;
         for target in &mut self.targets {
             let is_due = at_once && target.pending.since().is_some_and(|since| since.elapsed() >= WAIT_MAX);
@@ -138,10 +167,20 @@ impl BigquerySink {
     async fn write_patch(&mut self, patch: &Patch) -> Result<()> {
         let Some((target, _)) = self.route(&patch.schema, patch.order).await? else { return Ok(()) };
         let Some(held) = self.targets[target].fill(patch) else { return Ok(()) };
-        if let Err(cause) = self.place(&held.judged, &held.records).await? {
+        if let Err(cause) = self.place(&held.judged, &held.records, None).await? {
             let (records, record, table) =
                 (held.records, held.judged.event.record, self.targets[target].source_table.clone());
             self.refused.push(Refused { records, record, table, cause });
+        }
+        Ok(())
+    }
+
+    /// Stages late values beside the row that lacks them.
+    async fn stage_patch(&mut self, patch: &Patch, records: &Arc<RecordBatch>) -> Result<()> {
+        let Some(judged) = staging::late_change(patch) else { return Ok(()) };
+        if let Err(cause) = self.place(&judged, records, Some(patch)).await? {
+            // The record of these values was written when it came; they are known only to have been for another row, too.
+            self.notices.push(notice("late_value_refused", cause.text));
         }
         Ok(())
     }
@@ -153,14 +192,25 @@ impl BigquerySink {
         records: &Arc<RecordBatch>,
         report: &mut WriteReport,
     ) -> Result<()> {
+        if let Some(envelope) = self.envelope.as_mut().filter(|_| judged.distinct) {
+            match envelope.push(&self.session, &judged.event, records).await? {
+                Ok(()) => report.written += 1,
+                Err(cause) => report.rejected.push(Rejection { output: index, cause }),
+            }
+            return Ok(());
+        }
         match self.session.config.layout {
-            Layout::Append | Layout::Changelog if !judged.distinct => report.duplicates += 1,
-            Layout::Replica { .. } if judged.event.key.is_none() && judged.event.op != Op::Truncate => {
+            Layout::Append | Layout::Changelog | Layout::Envelope if !judged.distinct => {
+                report.duplicates += 1
+            }
+            layout
+                if layout.is_current() && judged.event.key.is_none() && judged.event.op != Op::Truncate =>
+            {
                 report.filtered += 1;
             }
-            Layout::Replica { .. } if !judged.newest && judged.distinct => report.superseded += 1,
-            Layout::Replica { .. } if !judged.newest => report.duplicates += 1,
-            _ => match self.place(judged, records).await? {
+            layout if layout.is_current() && !judged.newest && judged.distinct => report.superseded += 1,
+            layout if layout.is_current() && !judged.newest => report.duplicates += 1,
+            _ => match self.place(judged, records, None).await? {
                 Ok(Taken::Written) => report.written += 1,
                 Ok(Taken::Superseded) => report.superseded += 1,
                 Ok(Taken::LeftOut) => report.filtered += 1,
@@ -171,13 +221,18 @@ impl BigquerySink {
     }
 
     /// Puts an event into its table, evolving that if need be.
-    async fn place(&mut self, judged: &Judged, records: &Arc<RecordBatch>) -> Result<Result<Taken, Cause>> {
+    async fn place(
+        &mut self,
+        judged: &Judged,
+        records: &Arc<RecordBatch>,
+        late: Option<&Patch>,
+    ) -> Result<Result<Taken, Cause>> {
         // Each round makes room for one column or object, so that there can't be many more rounds than columns.
         for _ in 0..2 * judged.event.schema.columns.len() + 4 {
             let Some((target, binding)) = self.route(&judged.event.schema, judged.event.order).await? else {
                 return Ok(Ok(Taken::LeftOut));
             };
-            let pushed = self.targets[target].push(&self.session, binding, judged, records).await?;
+            let pushed = self.targets[target].push(&self.session, binding, judged, records, late).await?;
             let trouble = match pushed {
                 Ok(taken) => return Ok(Ok(taken)),
                 Err(Obstacle::Refused(cause)) => return Ok(Err(cause)),
@@ -229,6 +284,7 @@ impl BigquerySink {
 
     async fn evolve(&mut self, target: usize, changes: &[Change]) -> Result<()> {
         self.routes.retain(|_, route| route.target != target);
+        self.dashboard.renew();
         self.targets[target].evolve(&self.session, changes, &mut self.notices).await
     }
 
@@ -247,8 +303,7 @@ impl BigquerySink {
             Some(&target) => target,
             None if self.left_out.contains(&schema.table) => return Ok(None),
             None => {
-                let target = Target::open(&mut self.session, schema, order, &mut self.notices).await?;
-                let Some(target) = target else {
+                let Some(target) = self.open(schema, order).await? else {
                     if !schema.columns.is_empty() {
                         self.left_out.insert(schema.table.clone());
                     }
@@ -276,6 +331,19 @@ impl BigquerySink {
         Err(Error::fatal(format!("invariant: the columns of {} settle", schema.table)))
     }
 
+    /// The table for rows of a schema; where it is merged, its staging.
+    async fn open(&mut self, schema: &Arc<RowSchema>, order: Order) -> Result<Option<Target>> {
+        self.dashboard.renew();
+        let mut seed = None;
+        if let Some(merger) = &mut self.merger {
+            seed = merger.open(schema, order, &mut self.notices).await?;
+            if seed.is_none() {
+                return Ok(None);
+            }
+        }
+        Target::open(&mut self.session, schema, order, seed.as_ref(), &mut self.notices).await
+    }
+
     async fn prepare_epoch(&mut self) -> Result<Option<CommitToken>> {
         let mut work = Vec::new();
         for target in self.targets.iter_mut().filter(|target| target.is_busy()) {
@@ -283,6 +351,10 @@ impl BigquerySink {
         }
         let settled: Vec<_> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await?;
         let (mut flushes, mut files) = (Vec::new(), Vec::new());
+        let mut settled = settled;
+        if let Some(envelope) = &mut self.envelope {
+            settled.push((envelope.name().to_owned(), envelope.settle(&self.session).await?));
+        }
         for (table, settled) in settled {
             flushes.extend(settled.flushes);
             files.extend(settled.files);
@@ -293,37 +365,59 @@ impl BigquerySink {
                 cause,
             }));
         }
-        let changes =
+        let changes: Vec<_> =
             self.targets.iter_mut().flat_map(|target| std::mem::take(&mut target.changes)).collect();
-        self.changes.write(&self.session, changes, &mut self.notices).await;
+        self.dashboard.put(&self.session, &mut self.notices).await?;
+        let mark = self.session.mark;
+        let staged = match &mut self.merger {
+            None => {
+                self.changes.write(&self.session, changes, &mut self.notices).await;
+                None
+            }
+            // What changed of the replica is written down once it did.
+            Some(merger) => {
+                let busy = self.targets.iter_mut().filter_map(|t| t.take_staged().then_some(&*t.id.table));
+                match merger.staged(busy, mark) {
+                    None => return Ok(None),
+                    staged => staged,
+                }
+            }
+        };
         if let Some(loads) = &mut self.loads {
-            return loads.prepare(self.session.mark, files);
+            return loads.prepare(mark, files);
         }
-        if flushes.is_empty() {
+        if flushes.is_empty() && staged.is_none() {
             return Ok(None);
         }
         flushes.sort_by(|a, b| a.stream.cmp(&b.stream));
-        Ok(Some(token::encode(&Token { mark: self.session.mark, flushes })))
+        Ok(Some(token::encode(&Token { mark, flushes, staged })))
     }
 
     async fn commit_token(&mut self, token: &CommitToken) -> Result<()> {
         if let Some(loads) = &mut self.loads {
             return loads.commit();
         }
-        let Token { mark, flushes } = token::decode(token)?;
+        let Token { mark, flushes, .. } = token::decode(token)?;
         let mut work = Vec::new();
         for flush in flushes {
             work.push(make_visible(self.session.storage.clone(), flush));
         }
         let flushed: Result<()> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await;
         flushed?;
-        self.epochs.write(&self.session, mark).await
+        match &self.merger {
+            Some(merger) => merger.committed(mark),
+            None => self.epochs.write(&self.session, mark).await,
+        }
     }
 
     async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
         let location = self.session.need_dataset().await?;
+        if let Some(merger) = &mut self.merger {
+            merger.renew().await?;
+        }
         // Streams of before may hold rows that no checkpoint names: they are left, and their rows are never seen.
         self.targets.clear();
+        self.envelope = Self::envelope(&self.session)?;
         self.by_table.clear();
         self.routes.clear();
         self.session.renew();
@@ -331,12 +425,15 @@ impl BigquerySink {
             return self.recover_files(location, last).await;
         }
         let last = last.map(token::decode).transpose()?;
-        let is_history = !matches!(self.session.config.layout, Layout::Replica { .. });
+        let is_history = !self.session.config.layout.is_current();
         if is_history && self.session.config.delivery == Delivery::ExactlyOnce {
             self.epochs.check(&self.session, last.as_ref().map(|last| last.mark)).await?;
         }
         if let Some(last) = last {
             recovery::finish(&self.session, &last).await?;
+            if let Some(merger) = &mut self.merger {
+                merger.recover(&last).await?;
+            }
         }
         Ok(())
     }
@@ -428,9 +525,16 @@ impl Sink for BigquerySink {
 
     fn finish(&mut self) -> Fut<'_, Result<()>> {
         Box::pin(async move {
-            let Some(loads) = &mut self.loads else { return Ok(()) };
-            let finished = loads.finish(&self.session).await;
-            finished.map_err(|e| e.at(self.named()))
+            if let Some(loads) = &mut self.loads {
+                loads.finish(&self.session).await.map_err(|e| e.at(self.named()))?;
+            }
+            if let Some(merger) = &self.merger {
+                merger.finish().await.map_err(|e| e.at(self.named()))?;
+                // The replica's columns came with what was merged.
+                self.dashboard.renew();
+                self.dashboard.put(&self.session, &mut self.notices).await.map_err(|e| e.at(self.named()))?;
+            }
+            Ok(())
         })
     }
 
@@ -445,6 +549,9 @@ impl Sink for BigquerySink {
     fn notices(&mut self) -> Vec<SinkNotice> {
         for target in &mut self.targets {
             self.notices.append(&mut target.notices);
+        }
+        if let Some(merger) = &self.merger {
+            self.notices.append(&mut merger.notices());
         }
         std::mem::take(&mut self.notices)
     }

@@ -200,7 +200,7 @@ impl Table {
             labels: labels_from_json(&json["labels"]),
             description: text(&json["description"]),
             max_staleness: json["maxStaleness"].as_str().and_then(read_interval),
-            view: text(&json["view"]["query"]),
+            view: text(&json["view"]["query"]).or_else(|| text(&json["materializedView"]["query"])),
             etag: text(&json["etag"]),
         })
     }

@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Cause, Judged, Key, Op, Order, RecordBatch, Result, RowSchema, Type, Value};
+use millstream_core::{Cause, Judged, Key, Op, Order, Patch, RecordBatch, Result, RowSchema, Type, Value};
 use millstream_layout::changelog::ObjectColumn;
 use millstream_layout::object::{self, Nested};
-use millstream_layout::{Binding, Change, Dialect as _, Keyed, Misfit, Shape, StoredKey, Trouble, convert};
+use millstream_layout::{
+    Binding, Change, Dialect as _, Keyed, Misfit, Shape, StoredKey, StoredTable, Trouble, convert, staging,
+};
 
 use held::Held;
 
-use crate::config::Layout;
+use crate::config::{DeleteMode, Layout};
 use crate::dialect;
 use crate::form::{Form, Objects};
 use crate::found::{self, Found};
@@ -29,12 +31,13 @@ use crate::session::Session;
 use crate::truncate;
 
 /// A row with more is refused: it has to fit into a request with all that goes around it.
-const ROW_BYTES_MAX: usize = 8 << 20;
+pub(crate) const ROW_BYTES_MAX: usize = 8 << 20;
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     Written,
+    /// It, or in its stead an earlier one of its epoch that it takes the place of.
     Superseded,
     /// Its table cannot be a replica.
     LeftOut,
@@ -86,7 +89,11 @@ pub(crate) struct Target {
     held: HashMap<Key, Held>,
     /// The order of a replica's last truncate, below which it takes nothing.
     truncated: Option<Order>,
+    /// Rows were staged since somebody asked.
+    staged: bool,
     found: Found,
+    /// The columns of the replica that it is the staging of.
+    seed: Shape,
     objects: Option<Objects>,
     form: Form,
     /// How rows of a schema map to the table, and the key that they come under.
@@ -98,14 +105,30 @@ pub(crate) struct Target {
 
 impl Target {
     /// Finds the table of rows of `schema`, of which the first has `order`, or makes it. `None` for a replica of which only a truncate
-    /// is known: it has nothing to lose, and no primary key to be made with.
+    /// is known: it has nothing to lose, and no primary key to be made with. `seed`: the replica that it is the staging of.
     pub(crate) async fn open(
         session: &mut Session,
         schema: &Arc<RowSchema>,
         order: Order,
+        seed: Option<&StoredTable>,
         notices: &mut Vec<SinkNotice>,
     ) -> Result<Option<Self>> {
-        let Some(found) = found::find(session, schema, order, notices).await? else { return Ok(None) };
+        let Some(found) = found::find(session, schema, order, seed, notices).await? else { return Ok(None) };
+        let mut target = Self::of(session, found)?;
+        target.seed = seed.map(|replica| replica.shape.clone()).unwrap_or_default();
+        let noted = target.found.actual.description.as_deref().and_then(TableNote::read);
+        if noted.is_none_or(|noted| noted.repeats != target.found.repeats) {
+            // A table that somebody else made becomes the sink's; one that may hold rows twice now is told.
+            target.describe(session).await?;
+        }
+        target.put_options(session).await?;
+        target.put_columns(session).await?;
+        target.put_view(session).await?;
+        Ok(Some(target))
+    }
+
+    /// A table that was found.
+    pub(crate) fn of(session: &Session, found: Found) -> Result<Self> {
         let layout = session.config.layout;
         let objects = (layout == Layout::Changelog).then(|| {
             let record = |name: &str| found.actual.fields.iter().find(|f| f.name == name);
@@ -119,9 +142,9 @@ impl Target {
         });
         let form = Form::new(layout, &found.stored, objects.as_ref())?;
         let id = session.table(&found.stored.name);
-        let mut target = Self {
+        Ok(Self {
             lane: Outlet::new(session, &id, &form),
-            source_table: schema.table.qualified(),
+            source_table: found.stored.source.qualified(),
             id,
             pending: Pending::default(),
             notices: Vec::new(),
@@ -129,6 +152,8 @@ impl Target {
             refused: Vec::new(),
             held: HashMap::new(),
             truncated: found.truncated,
+            staged: false,
+            seed: Shape::default(),
             found,
             objects,
             form,
@@ -136,16 +161,17 @@ impl Target {
             order_text: String::new(),
             lost_key_told: false,
             other_key_told: false,
-        };
-        let noted = target.found.actual.description.as_deref().and_then(TableNote::read);
-        if noted.is_none_or(|noted| noted.repeats != target.found.repeats) {
-            // A table that somebody else made becomes the sink's; one that may hold rows twice now is told.
-            target.describe(session).await?;
-        }
-        target.put_options(session).await?;
-        target.put_columns(session).await?;
-        target.put_view(session).await?;
-        Ok(Some(target))
+        })
+    }
+
+    /// The table as it is known.
+    pub(crate) fn stored(&self) -> &StoredTable {
+        &self.found.stored
+    }
+
+    /// Whether rows were staged since the last time that this was asked.
+    pub(crate) fn take_staged(&mut self) -> bool {
+        std::mem::take(&mut self.staged)
     }
 
     /// Forgets how schemas map to it.
@@ -165,8 +191,10 @@ impl Target {
         // BigQuery makes doubles of integers, rounding those beyond 2^53: such columns are never made doubles.
         let wide: HashSet<String> = self.found.stored.shape.asks_for_wide_ints(schema).into_iter().collect();
         let only_truncated = self.found.stored.shape.columns.is_empty();
+        let seeded = found::seeded(&mut self.found.stored.shape, &self.seed, schema);
         let (binding, changes) =
             self.found.stored.shape.bind(schema, dialect::of(&session.config), session.rules(), &wide)?;
+        let changes: Vec<_> = seeded.into_iter().chain(changes).collect();
         let is_keyless = schema.key.is_empty() && !schema.columns.is_empty();
         let lost = is_keyless && !Keyed::now(&self.found.stored).columns.is_empty();
         if lost && !std::mem::replace(&mut self.lost_key_told, true) {
@@ -221,15 +249,21 @@ impl Target {
         Ok((self.bindings.len() - 1, Vec::new()))
     }
 
-    /// Takes an event of a batch.
+    /// Takes an event of a batch. `late`: the values that the event was made of.
     pub(crate) async fn push(
         &mut self,
         session: &Session,
         binding: usize,
         judged: &Judged,
         records: &Arc<RecordBatch>,
+        late: Option<&Patch>,
     ) -> Result<Result<Taken, Obstacle>> {
         let event = &judged.event;
+        if let Layout::Staging { .. } = session.config.layout
+            && let Some(taken) = self.before_staging(session, binding, judged).await?
+        {
+            return Ok(taken);
+        }
         if let Layout::Replica { .. } = session.config.layout {
             if self.truncated.is_some_and(|order| event.order < order) {
                 return Ok(Ok(Taken::Superseded));
@@ -272,11 +306,14 @@ impl Target {
             source_table: &self.source_table,
             ingested_at_us: session.mark.ingested_at_us,
         };
+        let late = late
+            .map(|patch| staging::late_columns(&self.found.stored.shape, binding, patch).collect::<Vec<_>>());
         let mut row = self.pending.begin();
         let order = &mut self.order_text;
         let written = match (session.config.layout, &self.objects) {
             (Layout::Replica { delete }, _) => place.replica(&mut row, judged, delete, order),
             (Layout::Changelog, Some(objects)) => place.changelog(&mut row, event, objects, order),
+            (Layout::Staging { .. }, _) => place.staging(&mut row, judged, late.as_deref(), order),
             _ => place.history(&mut row, event, order),
         };
         if let Err(trouble) = written {
@@ -290,11 +327,59 @@ impl Target {
             ))));
         }
         row.finish();
-        self.pending.note(records, event.record);
-        if let Some(fresh) = self.newly_unchanged(judged) {
+        let late: Vec<_> = late.into_iter().flatten().map(str::to_owned).collect();
+        if late.is_empty() {
+            self.pending.note(records, event.record);
+        } else {
+            self.pending.note_made();
+        }
+        let fresh = self.newly_unchanged(session, judged, &late);
+        if !fresh.is_empty() {
             self.note_unchanged(session, &fresh).await?;
         }
+        self.staged = true;
+        if let (Layout::Staging { delete }, Some(key)) = (session.config.layout, &event.key) {
+            let replaces = late.is_empty() && staging::replaces(judged, delete == DeleteMode::Soft);
+            if !replaces {
+                self.pending.keep(key);
+            } else if self.pending.replace(key) {
+                return Ok(Ok(Taken::Superseded));
+            }
+        }
         Ok(Ok(Taken::Written))
+    }
+
+    /// What becomes of an event without its being staged.
+    async fn before_staging(
+        &mut self,
+        session: &Session,
+        binding: usize,
+        judged: &Judged,
+    ) -> Result<Option<Result<Taken, Obstacle>>> {
+        let event = &judged.event;
+        let is_keyless = Keyed::now(&self.found.stored).columns.is_empty();
+        if is_keyless || self.truncated.is_some_and(|order| event.order < order) {
+            return Ok(Some(Ok(Taken::Superseded)));
+        }
+        if event.op == Op::Truncate {
+            self.truncated = Some(event.order);
+            self.describe(session).await?;
+            return Ok(None);
+        }
+        if !self.found.null_in_key && self.has_null_in_key(binding, judged) {
+            self.found.null_in_key = true;
+            self.describe(session).await?;
+        }
+        Ok(None)
+    }
+
+    /// Whether a part of the key that a row came under has no value.
+    fn has_null_in_key(&self, binding: usize, judged: &Judged) -> bool {
+        let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
+        let Way { binding, keyed, .. } = &self.bindings[binding];
+        let source = |at: &usize| binding.cells.get(*at)?.source;
+        let is_null = |at: &usize| source(at).is_none_or(|source| row.get(source).is_null());
+        keyed.parts.iter().any(|part| part.columns.iter().all(is_null))
     }
 
     /// A primary key holds no NULL: neither one that the row has, nor one that a value of another type leaves.
@@ -328,19 +413,24 @@ impl Target {
         )
     }
 
-    /// Columns that came without their value for the first time.
-    fn newly_unchanged(&self, judged: &Judged) -> Option<Vec<usize>> {
-        self.found.stored.view.as_ref()?;
+    /// Columns that came without their value, or with their value later, for the first time.
+    fn newly_unchanged(&self, session: &Session, judged: &Judged, late: &[String]) -> Vec<usize> {
         let event = &judged.event;
-        if !event.row.has_unchanged() {
-            return None;
+        let row = match session.config.layout {
+            Layout::Staging { .. } if event.op != Op::Delete => judged.current_row(),
+            _ if self.found.stored.view.is_none() => return Vec::new(),
+            _ => &event.row,
+        };
+        if !row.has_unchanged() && late.is_empty() {
+            return Vec::new();
         }
         let is_unchanged =
-            |source: &str| event.schema.column(source).is_some_and(|i| event.row.get(i) == Value::Unchanged);
+            |source: &str| event.schema.column(source).is_some_and(|i| row.get(i) == Value::Unchanged);
+        let is_fresh = |c: &millstream_layout::TargetColumn| {
+            !c.unchanged && (is_unchanged(&c.source) || late.contains(&c.name))
+        };
         let columns = self.found.stored.shape.columns.iter().enumerate();
-        let fresh: Vec<_> =
-            columns.filter(|(_, c)| !c.unchanged && is_unchanged(&c.source)).map(|(i, _)| i).collect();
-        (!fresh.is_empty()).then_some(fresh)
+        columns.filter(|(_, c)| is_fresh(c)).map(|(i, _)| i).collect()
     }
 
     /// The latest view must look these columns up.

@@ -167,8 +167,9 @@ pub trait Sink: Send {
     /// Makes the token's rows visible. Idempotent.
     fn commit<'a>(&'a mut self, token: &'a CommitToken) -> Fut<'a, Result<()>>;
 
-    /// The run comes to its end, and the last token was committed: makes visible what [`commit`](Self::commit) has put off. After a
-    /// crash in it the next [`recover`](Self::recover) does so.
+    /// The run ends well, and its last epoch is committed: what the sink does now and then is done once more, so that readers see all
+    /// that was committed. Not called where a run is cancelled or fails; what is left undone, also by a crash in it, is the next
+    /// [`recover`](Self::recover)'s to do.
     fn finish(&mut self) -> Fut<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }

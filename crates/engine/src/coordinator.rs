@@ -25,7 +25,7 @@ use crate::latency::Stamp;
 use crate::patience::Patience;
 use crate::settings::Settings;
 use crate::shard::Pressure;
-use crate::sink_lane::CommitOrder;
+use crate::sink_lane::SinkOrder;
 use crate::status::{CheckpointFacts, Phase};
 use crate::world::World;
 
@@ -49,7 +49,7 @@ pub(crate) struct Coordinator {
     pub(crate) reports: Receiver<Report>,
     pub(crate) requests: UnboundedReceiver<Request>,
     pub(crate) intake: UnboundedSender<IntakeOrder>,
-    pub(crate) sinks: Vec<(String, UnboundedSender<CommitOrder>)>,
+    pub(crate) sinks: Vec<(String, UnboundedSender<SinkOrder>)>,
     pub(crate) shards: Vec<UnboundedSender<Aside>>,
     pub(crate) pressure: Arc<Pressure>,
     /// The epoch that flows.
@@ -104,14 +104,14 @@ impl Coordinator {
             }
             // The source may come to its end while the epoch is taken; what it gave after the barrier needs another one.
             let is_last = self.ending;
-            let sent_forwards = self.epoch(is_last).await?;
+            let sent_forwards = self.epoch().await?;
             for (name, reply) in savepoints.drain(..) {
                 let made = self.store.savepoint(&name).await;
                 // Who asked may have left; the savepoint stays.
                 let _ = reply.send(made);
             }
             if is_last && !sent_forwards {
-                return Ok(());
+                return self.finish_sinks().await;
             }
         }
     }
@@ -175,7 +175,7 @@ impl Coordinator {
     }
 
     /// Takes one epoch from barrier to visible. Answers whether shards sent each other messages in it.
-    async fn epoch(&mut self, is_last: bool) -> Staged<bool> {
+    async fn epoch(&mut self) -> Staged<bool> {
         let started = Instant::now();
         self.patience.begin();
         let barrier = self.next_barrier();
@@ -205,7 +205,7 @@ impl Coordinator {
         for shard in &self.shards {
             shard.send(Aside::Committed).map_err(gone)?;
         }
-        self.commit_sinks(barrier.epoch, is_last && !sent_forwards).await?;
+        self.commit_sinks(barrier.epoch).await?;
         self.held = false;
         let positions = std::mem::take(&mut self.unreleased).into_iter().collect();
         self.intake.send(IntakeOrder::Release(positions)).map_err(gone)?;
@@ -296,7 +296,7 @@ impl Coordinator {
                 ))
                 .into());
             }
-            Report::Cut(_) | Report::Shard { .. } | Report::Sink { .. } => {
+            Report::Cut(_) | Report::Shard { .. } | Report::Sink { .. } | Report::Finished => {
                 return Err(Error::fatal("a stage passed a barrier that nobody started").into());
             }
         }
@@ -317,16 +317,31 @@ impl Coordinator {
     }
 
     /// Orders every sink to commit and waits for all of them.
-    async fn commit_sinks(&mut self, epoch: Epoch, is_last: bool) -> Staged {
+    async fn commit_sinks(&mut self, epoch: Epoch) -> Staged {
         for (name, orders) in &self.sinks {
             let token: Option<CommitToken> =
                 self.marks.get(name).filter(|mark| mark.epoch == epoch).map(|mark| mark.token.clone());
-            orders.send(CommitOrder { epoch, token, is_last }).map_err(gone)?;
+            orders.send(SinkOrder::Commit { epoch, token }).map_err(gone)?;
         }
         let mut committed = 0;
         while committed < self.sinks.len() {
             match self.report().await? {
                 Report::Committed { epoch: of } if of == epoch => committed += 1,
+                other => self.beside(other).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets every sink do what it had put off. Bounded by the sinks themselves: nothing is lost if it takes long.
+    async fn finish_sinks(&mut self) -> Staged {
+        for (_, orders) in &self.sinks {
+            orders.send(SinkOrder::Finish).map_err(gone)?;
+        }
+        let mut finished = 0;
+        while finished < self.sinks.len() {
+            match self.reports.recv().await.ok_or(Stop::Neighbour)? {
+                Report::Finished => finished += 1,
                 other => self.beside(other).await?,
             }
         }

@@ -105,6 +105,8 @@ pub(crate) enum Report {
     Sink { index: usize, epoch: Epoch, token: Option<CommitToken>, counters: SinkCounters },
     /// A sink made a token visible.
     Committed { epoch: Epoch },
+    /// A sink has nothing left to do.
+    Finished,
     /// Dead letters of an epoch; the permit bounds how many can wait.
     Letters { epoch: Epoch, letters: Vec<DeadLetter>, permit: Option<Permit> },
     /// The source gives nothing more until something is released.

@@ -13,13 +13,16 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver};
 use crate::dispatch::letter;
 use crate::flow::{Barrier, EpochStart, Permit, Report, Staged, ToSink, gone};
 
-/// Coordinator → sink: make this epoch visible.
-pub(crate) struct CommitOrder {
-    /// No epoch follows: nothing may be put off any more.
-    pub(crate) is_last: bool,
-    pub(crate) epoch: millstream_core::Epoch,
-    /// `None` where the epoch had no rows for this sink.
-    pub(crate) token: Option<CommitToken>,
+/// Coordinator → sink.
+pub(crate) enum SinkOrder {
+    /// Make this epoch visible.
+    Commit {
+        epoch: millstream_core::Epoch,
+        /// `None` where the epoch had no rows for this sink.
+        token: Option<CommitToken>,
+    },
+    /// The run ends, all its epochs being visible.
+    Finish,
 }
 
 pub(crate) struct SinkLane {
@@ -27,7 +30,7 @@ pub(crate) struct SinkLane {
     pub(crate) name: String,
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) lanes: Vec<Receiver<ToSink>>,
-    pub(crate) commits: UnboundedReceiver<CommitOrder>,
+    pub(crate) commits: UnboundedReceiver<SinkOrder>,
     pub(crate) reports: Sender<Report>,
     pub(crate) start: EpochStart,
 }
@@ -42,7 +45,7 @@ impl SinkLane {
             let message = tokio::select! {
                 biased;
                 Some(order) = self.commits.recv() => {
-                    self.commit(order).await?;
+                    self.obey(order).await?;
                     continue;
                 }
                 message = next(&mut self.lanes, &waiting) => message,
@@ -154,14 +157,23 @@ impl SinkLane {
         Ok(())
     }
 
-    async fn commit(&mut self, order: CommitOrder) -> Staged {
-        if let Some(token) = &order.token {
-            self.sink.commit(token).await.map_err(|e| e.at(&self.name))?;
-        }
-        if order.is_last {
-            self.sink.finish().await.map_err(|e| e.at(&self.name))?;
-        }
-        self.reports.send(Report::Committed { epoch: order.epoch }).await.map_err(gone)
+    async fn obey(&mut self, order: SinkOrder) -> Staged {
+        let done = match order {
+            SinkOrder::Commit { epoch, token } => {
+                if let Some(token) = &token {
+                    self.sink.commit(token).await.map_err(|e| e.at(&self.name))?;
+                }
+                Report::Committed { epoch }
+            }
+            SinkOrder::Finish => {
+                self.sink.finish().await.map_err(|e| e.at(&self.name))?;
+                for notice in self.sink.notices() {
+                    self.reports.send(Report::Notice(notice)).await.map_err(gone)?;
+                }
+                Report::Finished
+            }
+        };
+        self.reports.send(done).await.map_err(gone)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod object;
 pub mod replica;
 pub mod rows;
 pub mod shape;
+pub mod staging;
 pub mod table;
 pub mod type_text;
 

@@ -5,6 +5,9 @@ use millstream_core::{Field, Type};
 use crate::shape::TargetColumn;
 use crate::table::StoredTable;
 
+/// The column that says how new a row is.
+pub const ORDER_COLUMN: &str = "_metadata_order";
+
 /// The columns that Millstream adds to a replica, in order.
 pub fn own_columns() -> Vec<Field> {
     let field = |name: &str, ty| Field { name: name.into(), ty };
@@ -12,7 +15,7 @@ pub fn own_columns() -> Vec<Field> {
         field("_metadata_timestamp", Type::Timestamp),
         field("_metadata_deleted", Type::Bool),
         field("_metadata_lsn", Type::Int64),
-        field("_metadata_order", Type::Text),
+        field(ORDER_COLUMN, Type::Text),
     ]
 }
 

@@ -5,6 +5,7 @@ mod datasets;
 mod jobs;
 mod loads;
 mod tables;
+mod transfers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ async fn answer(
 }
 
 fn route(call: &Call<'_>, method: &Method, path: &str) -> Result<Value, Failure> {
-    let rest = path.strip_prefix("/bigquery/v2").unwrap_or(path);
+    let rest = ["/bigquery/v2", "/v1"].iter().find_map(|base| path.strip_prefix(base)).unwrap_or(path);
     let parts = rest.split('/').filter(|part| !part.is_empty()).map(decoded).collect::<Vec<_>>();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match (method.as_str(), parts.as_slice()) {
@@ -139,6 +140,9 @@ fn route(call: &Call<'_>, method: &Method, path: &str) -> Result<Value, Failure>
         ("GET", ["projects", p, "jobs"]) => jobs::list(call, p),
         ("GET", ["projects", p, "jobs", id]) => jobs::get(call, p, id),
         ("POST", ["projects", p, "jobs", id, "cancel"]) => jobs::cancel(call, p, id),
+        ("GET", ["projects", p, "locations", l, "transferConfigs"]) => transfers::list(call, p, l),
+        ("POST", ["projects", p, "locations", l, "transferConfigs"]) => transfers::create(call, p, l),
+        ("PATCH", ["projects", p, "locations", l, "transferConfigs", id]) => transfers::patch(call, p, l, id),
         _ => Err(Failure::not_found(format!("Not found: {method} {path} is not known to the emulator"))),
     }
 }

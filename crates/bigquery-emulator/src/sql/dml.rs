@@ -1,8 +1,8 @@
 //! INSERT, UPDATE, DELETE, MERGE and TRUNCATE.
 
 use sqlparser::ast::{
-    Assignment, AssignmentTarget, FromTable, Ident, MergeAction, MergeInsertKind, MergeUpdateKind,
-    ObjectName, ObjectNamePart, Statement, TableFactor, TableObject,
+    Assignment, AssignmentTarget, FromTable, Ident, Merge, MergeAction, MergeClauseKind, MergeInsertKind,
+    MergeUpdateKind, ObjectName, ObjectNamePart, Statement, TableFactor, TableObject,
 };
 
 use super::translate::Translator;
@@ -89,6 +89,9 @@ pub(crate) fn run(session: &Session<'_>, mut statement: Statement) -> Result<Out
     translator.rewrite(&mut statement)?;
     translator.tables.push(target.clone());
     session.land(&translator.tables)?;
+    if let Statement::Merge(merge) = &statement {
+        one_source_row(session, merge)?;
+    }
     let count = session.connection.execute(&statement.to_string(), [])? as u64;
     let mut affected = Affected::default();
     match kind {
@@ -99,6 +102,30 @@ pub(crate) fn run(session: &Session<'_>, mut statement: Statement) -> Result<Out
     }
     let target = Some(target.id.clone());
     Ok(Outcome { kind, affected: Some((count, affected)), target, ..Outcome::default() })
+}
+
+/// Refuses a MERGE, rewritten already, that would update or delete a row by several rows of its source.
+fn one_source_row(session: &Session<'_>, merge: &Merge) -> Result<(), Failure> {
+    let matched =
+        merge.clauses.iter().filter(|clause| matches!(clause.clause_kind, MergeClauseKind::Matched));
+    let conditions: Vec<_> = matched
+        .map(|clause| clause.predicate.as_ref().map_or("true".to_owned(), |p| format!("({p})")))
+        .collect();
+    let TableFactor::Table { name, alias: Some(alias), .. } = &merge.table else { return Ok(()) };
+    if conditions.is_empty() {
+        return Ok(());
+    }
+    let row = format!("{}.rowid", alias.name);
+    let sql = format!(
+        "SELECT 1 FROM {name} {alias} JOIN {} ON {} WHERE {} GROUP BY {row} HAVING count(*) > 1 LIMIT 1",
+        merge.source,
+        merge.on,
+        conditions.join(" OR ")
+    );
+    if session.connection.prepare(&sql)?.exists([])? {
+        return Err(Failure::query("UPDATE/MERGE must match at most one source row for each target row"));
+    }
+    Ok(())
 }
 
 /// The table that a statement changes.

@@ -117,6 +117,16 @@ async fn changes_of_rows() {
         text(world.sql("SELECT id, __op FROM d.orders ORDER BY id").await),
         [r#"["1","z"]"#, r#"["5",null]"#]
     );
+    let twice = |condition: &str| {
+        format!(
+            "MERGE d.orders T USING (SELECT 5 AS id, 1 AS n UNION ALL SELECT 5, 2) S ON T.id = S.id
+             WHEN MATCHED {condition} THEN UPDATE SET __op = 'm'"
+        )
+    };
+    let (status, body) = world.try_sql(&twice("")).await;
+    let message = "UPDATE/MERGE must match at most one source row for each target row";
+    assert_eq!((status, &body["error"]["message"]), (400, &json!(message)));
+    assert_eq!(affected(&world.try_sql(&twice("AND S.n = 2")).await.1), "1");
     assert_eq!(affected(&world.try_sql("DELETE d.orders WHERE id = 5").await.1), "1");
     world.sql("TRUNCATE TABLE d.orders").await;
     assert_eq!(world.list("SELECT COUNT(*) FROM d.orders").await, ["0"]);

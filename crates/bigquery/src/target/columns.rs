@@ -110,8 +110,7 @@ impl Target {
     /// Adds the columns that are missing, and what is noted of columns.
     pub(super) async fn put_columns(&mut self, session: &Session) -> Result<()> {
         let wanted = form::fields(session.config.layout, &self.found.stored, self.objects.as_ref());
-        let is_replica = matches!(session.config.layout, Layout::Replica { .. });
-        let keys = if is_replica { self.found.actual.primary_key.clone() } else { Vec::new() };
+        let keys = if session.is_upserted() { self.found.actual.primary_key.clone() } else { Vec::new() };
         for _ in 0..8 {
             let fields = merged(&self.found.actual.fields, &wanted, &keys);
             if let Some((there, wanted)) = misfits(&self.found.actual.fields, &wanted).first() {
@@ -170,6 +169,8 @@ impl Target {
             keys: self.found.stored.keys.clone(),
             truncated: self.truncated,
             repeats: self.found.repeats,
+            merged: session.config.merge.is_some(),
+            null_in_key: self.found.null_in_key,
         };
         let what = found::what(session.config.layout);
         let patch = TablePatch {

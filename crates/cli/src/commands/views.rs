@@ -9,10 +9,10 @@ use super::{Failure, plan};
 use crate::arguments::Views;
 use crate::control::{self, Request};
 use crate::output::{print, print_json};
-use crate::plan::Plan;
+use crate::plan::{Plan, SinkKind};
 use crate::registry;
 
-/// Prints the views of every DuckDB sink.
+/// Prints the views that DuckDB sinks keep, and those that BigQuery sinks were told to.
 pub(crate) fn command(arguments: &Views) -> Result<(), Failure> {
     let plan = plan(&arguments.on.config)?;
     let list = match control::ask(&plan.checkpoint.directory, &Request::Views)? {
@@ -42,6 +42,13 @@ pub(crate) fn list(plan: &Plan) -> Result<Value> {
     for (sink, duckdb) in plan.duckdb_sinks().filter(|(_, duckdb)| duckdb.path.exists()) {
         for (view, sql) in millstream_duckdb::views(&registry::duckdb_config(sink, duckdb))? {
             list.push(json!({ "sink": sink, "view": view, "sql": sql }));
+        }
+    }
+    for sink in &plan.sinks {
+        if let SinkKind::Bigquery(config) = &sink.kind {
+            for view in &config.views {
+                list.push(json!({ "sink": sink.name, "view": view.name, "sql": view.sql(config) }));
+            }
         }
     }
     Ok(Value::Array(list))

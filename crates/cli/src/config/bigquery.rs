@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{DeleteMode, Layout, OnTypeChange, Span};
+use super::{DeleteMode, OnTypeChange, Span};
 
 /// Tables of a BigQuery dataset. `BIGQUERY_EMULATOR_HOST` (REST), `BIGQUERY_STORAGE_EMULATOR_HOST` (gRPC) and `STORAGE_EMULATOR_HOST` (Cloud
 /// Storage) are honoured.
@@ -23,11 +23,15 @@ pub(crate) struct BigqueryConfig {
     pub(crate) location: Option<String>,
     /// The shape in which events land. `append` by default.
     #[serde(default)]
-    pub(crate) layout: Layout,
+    pub(crate) layout: BigqueryLayout,
     /// How rows are written. `exactly-once` by default for histories, `upsert` for replicas.
     pub(crate) delivery: Option<Delivery>,
     /// With `delivery: load`: where files go, and how often they are loaded.
     pub(crate) load: Option<Load>,
+    /// Of a replica with `delivery: merge`: the tables that it is merged from.
+    pub(crate) staging: Option<Staging>,
+    /// Of a replica with `delivery: merge`: when it is merged.
+    pub(crate) apply: Option<Apply>,
     /// How old what a replica's readers see may be (`max_staleness`). `15m` by default; less costs more for each query.
     pub(crate) freshness: Option<Span>,
     /// What a replica does with deleted rows. `hard` by default.
@@ -41,6 +45,9 @@ pub(crate) struct BigqueryConfig {
     /// How long partitions of histories are kept; for ever by default. A latest view loses rows that are older and were
     /// not written again.
     pub(crate) partition_expiration: Option<Span>,
+    /// Views of its tables, for dashboards: made with the tables, and anew when columns change.
+    #[serde(default)]
+    pub(crate) views: Vec<View>,
     /// Labels of tables that are made.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
@@ -48,6 +55,21 @@ pub(crate) struct BigqueryConfig {
     pub(crate) endpoints: Option<BigqueryEndpoints>,
     /// A credentials file; Application Default Credentials by default.
     pub(crate) credentials: Option<PathBuf>,
+}
+
+/// The shape in which events land in BigQuery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BigqueryLayout {
+    /// Every event as a row of `T_raw`, and a view `T_latest` of the current rows.
+    #[default]
+    Append,
+    /// Every event in `T_changelog`, with the row before and after.
+    Changelog,
+    /// The current rows in `T`.
+    Replica,
+    /// Every event as it came in one table `cdc_events`, as JSON text.
+    Envelope,
 }
 
 /// How rows reach BigQuery.
@@ -62,6 +84,59 @@ pub(crate) enum Delivery {
     Load,
     /// Native upserts and deletes by primary key, for replicas.
     Upsert,
+    /// A `MERGE` of what was staged, now and then, for replicas.
+    Merge,
+}
+
+/// The tables from which a replica is merged, called like the replica's with `__staging` behind.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Staging {
+    /// Their dataset, where the sink's `dataset` is. The sink's own by default.
+    pub(crate) dataset: Option<String>,
+    /// How rows get there: `exactly-once` (default) or `at-least-once`. The replica is the same; the latter needs fewer connections and no
+    /// flushes.
+    pub(crate) delivery: Option<Delivery>,
+    /// How long they are kept after they were merged, and how long deletes are remembered, in whole days. `1d` by default.
+    pub(crate) keep: Option<Span>,
+}
+
+/// When a replica is merged. It is so at the end of a run and after a crash, too.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Apply {
+    /// How often. `60s` by default: what is not merged is not seen, and each merge costs a query.
+    pub(crate) interval: Option<Span>,
+}
+
+/// A query with a name in the sink's dataset.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct View {
+    /// What it is called.
+    pub(crate) name: String,
+    /// How its result is kept. `view` by default.
+    #[serde(default)]
+    pub(crate) kind: ViewKind,
+    /// The query; `{project}` and `{dataset}` stand for the sink's.
+    pub(crate) sql: Option<String>,
+    /// A file with the query, in place of `sql`.
+    pub(crate) file: Option<PathBuf>,
+    /// Of a `scheduled-query`: when it runs, in the words of the Data Transfer Service, such as `every 24 hours`.
+    pub(crate) schedule: Option<String>,
+}
+
+/// How the result of a view's query is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ViewKind {
+    /// Not at all.
+    #[default]
+    View,
+    /// By BigQuery, which keeps it up to date.
+    MaterializedView,
+    /// As a table that a scheduled query writes anew.
+    ScheduledQuery,
 }
 
 /// Files that are loaded.

@@ -21,7 +21,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-pub(crate) use bigquery::{BigqueryConfig, CreateMode, Delivery};
+pub(crate) use bigquery::{BigqueryConfig, BigqueryLayout, CreateMode, Delivery, ViewKind};
 pub(crate) use document::{Node, Step, locate};
 pub(crate) use http::{HttpConfig, MetricsConfig};
 pub(crate) use problem::{Problem, Problems};

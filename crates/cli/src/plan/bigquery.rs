@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, names};
+use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, DashboardView, Merge, names};
 use millstream_core::evolution::ChangePolicy;
 
 use super::Checker;
-use crate::config::{self, CreateMode, DedupeMode, DeleteMode, Delivery, Layout, OnTypeChange, Step};
+use crate::config::{
+    self, BigqueryLayout as Layout, CreateMode, DedupeMode, DeleteMode, Delivery, OnTypeChange, Step,
+    ViewKind,
+};
 
 /// BigQuery's own bounds of a table's staleness.
 const FRESHNESS_MAX: Duration = Duration::from_secs(24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Of merges, each of which takes BigQuery seconds.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 impl Checker<'_> {
     pub(super) fn bigquery(
@@ -20,7 +26,22 @@ impl Checker<'_> {
         (pipeline, name): (&str, &str),
     ) -> BigqueryConfig {
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
-        self.layout(index, given.layout, given.delete, mode);
+        let layout = match given.layout {
+            Layout::Append => bigquery::Layout::Append,
+            Layout::Changelog => bigquery::Layout::Changelog,
+            Layout::Envelope => bigquery::Layout::Envelope,
+            Layout::Replica => bigquery::Layout::Replica {
+                delete: match given.delete {
+                    Some(DeleteMode::Soft) => bigquery::DeleteMode::Soft,
+                    _ => bigquery::DeleteMode::Hard,
+                },
+            },
+        };
+        self.layout(index, (layout.name(), given.layout == Layout::Replica), given.delete, mode);
+        if given.layout == Layout::Envelope && given.table_name.is_some() {
+            let help = "all events go to `cdc_events`";
+            self.problem(&at("table_name"), "`layout: envelope` has one table, whose name is given", help);
+        }
         if let Some(problem) = names::project_problem(&given.project) {
             self.problem(&at("project"), format!("this names no project: {problem}"), "");
         }
@@ -34,15 +55,26 @@ impl Checker<'_> {
                 "`delivery: upsert` is only for `layout: replica`",
                 "histories are written `exactly-once` or `at-least-once`",
             ),
+            Some(Delivery::Merge) if !is_replica => self.problem(
+                &at("delivery"),
+                "`delivery: merge` is only for `layout: replica`",
+                "histories are written `exactly-once` or `at-least-once`",
+            ),
             Some(Delivery::ExactlyOnce | Delivery::AtLeastOnce) if is_replica => self.problem(
                 &at("delivery"),
-                "a replica is written by `delivery: upsert`, which a repeated row does not change",
-                "leave `delivery` out",
+                "a replica is written by `delivery: upsert`, which a repeated row does not change, or by `delivery: merge`",
+                "leave `delivery` out; how rows are staged for a merge is `staging: { delivery: … }`",
             ),
             _ => {}
         }
-        if given.freshness.is_some() && !is_replica {
-            self.problem(&at("freshness"), "`freshness` is only for `layout: replica`", "");
+        let merge = self.merge(index, given);
+        if given.freshness.is_some() && (!is_replica || merge.is_some()) {
+            let help = "a merged replica is as fresh as `apply: { interval: … }` says";
+            self.problem(
+                &at("freshness"),
+                "`freshness` is only for `layout: replica` with `delivery: upsert`",
+                help,
+            );
         }
         if given.partition_expiration.is_some() && is_replica {
             let help = "a replica has no partitions";
@@ -53,25 +85,18 @@ impl Checker<'_> {
         if freshness > FRESHNESS_MAX {
             self.problem(&at("freshness"), "`freshness` is at most 24h", "");
         }
-        let delivery = match given.delivery {
+        let staged = given.staging.as_ref().and_then(|staging| staging.delivery);
+        let delivery = match staged.or(given.delivery) {
             Some(Delivery::Load) => bigquery::Delivery::Load(load.unwrap_or_default()),
             Some(Delivery::AtLeastOnce) => bigquery::Delivery::AtLeastOnce,
             _ => bigquery::Delivery::ExactlyOnce,
-        };
-        let layout = match given.layout {
-            Layout::Append => bigquery::Layout::Append,
-            Layout::Changelog => bigquery::Layout::Changelog,
-            Layout::Replica => bigquery::Layout::Replica {
-                delete: match given.delete {
-                    Some(DeleteMode::Soft) => bigquery::DeleteMode::Soft,
-                    _ => bigquery::DeleteMode::Hard,
-                },
-            },
         };
         let mut config = BigqueryConfig::new(name, &given.project, &given.dataset, layout);
         config.pipeline = pipeline.to_owned();
         config.connection = self.bigquery_connection(index, given);
         config.location.clone_from(&given.location);
+        config.merge = merge;
+        config.views = self.views(index, given);
         config.create = given.create != Some(CreateMode::Never);
         config.table_name = self.table_name(index, given.table_name.as_ref());
         config.on_type_change = match given.on_type_change {
@@ -91,6 +116,106 @@ impl Checker<'_> {
     pub(super) fn bigquery_endpoint(&self, given: &config::BigqueryConfig) -> Option<String> {
         let of_config = given.endpoints.as_ref().map(|endpoints| endpoints.rest.clone());
         of_config.or_else(|| self.loaded.bigquery_emulator[0].clone())
+    }
+
+    /// The views that are declared, with their queries.
+    fn views(&mut self, index: usize, given: &config::BigqueryConfig) -> Vec<DashboardView> {
+        let mut views: Vec<DashboardView> = Vec::new();
+        for (nth, view) in given.views.iter().enumerate() {
+            let at = |key: &'static str| {
+                [
+                    Step::from("sinks"),
+                    Step::from(index),
+                    Step::from("views"),
+                    Step::from(nth),
+                    Step::from(key),
+                ]
+            };
+            if view.name.is_empty() || names::table_name(&view.name) != view.name {
+                self.problem(
+                    &at("name"),
+                    "BigQuery has no view of such a name",
+                    "letters, digits, `_` and `-`",
+                );
+            }
+            if views.iter().any(|other| other.name == view.name) {
+                self.problem(&at("name"), format!("two views are called `{}`", view.name), "");
+            }
+            let sql = match (&view.sql, &view.file) {
+                (Some(sql), None) => sql.clone(),
+                (None, Some(file)) => match std::fs::read_to_string(self.base.join(file)) {
+                    Ok(sql) => sql,
+                    Err(e) => {
+                        self.problem(&at("file"), format!("cannot read this query: {e}"), "");
+                        continue;
+                    }
+                },
+                _ => {
+                    let help = "`sql: SELECT …`, or `file: orders_per_day.sql`";
+                    self.problem(&at("sql"), "a view has its query in `sql` or in `file`", help);
+                    continue;
+                }
+            };
+            let kind = match (view.kind, &view.schedule) {
+                (ViewKind::ScheduledQuery, Some(schedule)) => {
+                    bigquery::ViewKind::Scheduled { schedule: schedule.clone() }
+                }
+                (ViewKind::ScheduledQuery, None) => {
+                    let help = "for example `schedule: every 24 hours`";
+                    self.problem(&at("schedule"), "a scheduled query needs a `schedule`", help);
+                    continue;
+                }
+                (_, Some(_)) => {
+                    self.problem(&at("schedule"), "`schedule` is only for `kind: scheduled-query`", "");
+                    continue;
+                }
+                (ViewKind::View, None) => bigquery::ViewKind::View,
+                (ViewKind::MaterializedView, None) => bigquery::ViewKind::Materialized,
+            };
+            views.push(DashboardView { name: view.name.clone(), kind, sql });
+        }
+        views
+    }
+
+    /// How a replica is merged; `None` if it is not.
+    fn merge(&mut self, index: usize, given: &config::BigqueryConfig) -> Option<Merge> {
+        let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
+        if given.delivery != Some(Delivery::Merge) {
+            for (key, is_given) in [("staging", given.staging.is_some()), ("apply", given.apply.is_some())] {
+                if is_given {
+                    self.problem(&at(key), format!("`{key}` is only for `delivery: merge`"), "");
+                }
+            }
+            return None;
+        }
+        let staging = given.staging.clone().unwrap_or_default();
+        let within = |key: &'static str| {
+            [Step::from("sinks"), Step::from(index), Step::from("staging"), Step::from(key)]
+        };
+        let dataset = staging.dataset.unwrap_or_else(|| given.dataset.clone());
+        if let Some(problem) = names::dataset_problem(&dataset) {
+            self.problem(&within("dataset"), format!("this names no dataset: {problem}"), "");
+        }
+        if let Some(Delivery::Upsert | Delivery::Merge | Delivery::Load) = staging.delivery {
+            let help = "rows are staged `exactly-once` or `at-least-once`";
+            self.problem(&within("delivery"), "no such delivery is for staging", help);
+        }
+        let kept = staging.keep.map_or(DAY, |span| span.0);
+        if kept < DAY || !kept.as_secs().is_multiple_of(DAY.as_secs()) {
+            let help = "partitions of a day expire: `1d`, `7d`";
+            self.problem(&within("keep"), "`keep` is a number of whole days", help);
+        }
+        let interval =
+            given.apply.as_ref().and_then(|apply| apply.interval).map_or(Duration::from_secs(60), |i| i.0);
+        if interval < INTERVAL_MIN {
+            let place = [Step::from("sinks"), Step::from(index), Step::from("apply"), Step::from("interval")];
+            self.problem(
+                &place,
+                "`interval` is at least 1s",
+                "each merge is a query of every table that changed",
+            );
+        }
+        Some(Merge { dataset, interval, kept })
     }
 
     fn bigquery_connection(&mut self, index: usize, given: &config::BigqueryConfig) -> Connection {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_bigquery::{FILES_MAX, LoadOptions};
 
 use super::Checker;
-use crate::config::{self, Delivery, Layout, Step};
+use crate::config::{self, BigqueryLayout, Delivery, Step};
 
 /// Load jobs of one table in a day.
 const LOADS_A_DAY: u64 = 1_500;
@@ -36,11 +36,11 @@ impl Checker<'_> {
             }
             return None;
         }
-        if given.layout == Layout::Replica {
+        if !matches!(given.layout, BigqueryLayout::Append | BigqueryLayout::Changelog) {
             self.problem(
                 &sink("delivery"),
                 "`delivery: load` is only for `layout: append` and `layout: changelog`",
-                "load jobs add rows and never replace them; a replica is written by `delivery: upsert`",
+                "load jobs add rows and never replace them; a replica is written by `delivery: upsert` or `merge`",
             );
         }
         let Some(load) = &given.load else {

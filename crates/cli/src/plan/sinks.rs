@@ -110,27 +110,26 @@ impl Checker<'_> {
     pub(super) fn layout(
         &mut self,
         index: usize,
-        layout: Layout,
+        (layout, is_replica): (&str, bool),
         delete: Option<config::DeleteMode>,
         mode: DedupeMode,
     ) {
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
-        if mode == DedupeMode::Latest && layout != Layout::Replica {
-            let layout = if layout == Layout::Append { "append" } else { "changelog" };
+        if mode == DedupeMode::Latest && !is_replica {
             self.problem(
                 &at("layout"),
                 format!("`dedupe: latest` drops late events, which the history of `layout: {layout}` needs"),
                 "use `dedupe: exact`, or `layout: replica` for this sink",
             );
         }
-        if mode == DedupeMode::Off && layout == Layout::Replica {
+        if mode == DedupeMode::Off && is_replica {
             self.problem(
                 &at("layout"),
                 "`dedupe: off` keeps no order of a key's events, which `layout: replica` needs",
                 "use `dedupe: exact` or `dedupe: latest`, or `layout: append` with its latest view",
             );
         }
-        if delete.is_some() && layout != Layout::Replica {
+        if delete.is_some() && !is_replica {
             self.problem(
                 &at("delete"),
                 "`delete` is only for `layout: replica`",
@@ -159,7 +158,12 @@ impl Checker<'_> {
         pipeline: &str,
     ) -> DuckdbPlan {
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
-        self.layout(index, duckdb.layout, duckdb.delete, mode);
+        let layout = match duckdb.layout {
+            Layout::Append => "append",
+            Layout::Changelog => "changelog",
+            Layout::Replica => "replica",
+        };
+        self.layout(index, (layout, duckdb.layout == Layout::Replica), duckdb.delete, mode);
         let table_name = self.table_name(index, duckdb.table_name.as_ref());
         let own = ["temp", "system", "information_schema", "pg_catalog"];
         if duckdb.dataset.as_ref().is_some_and(|dataset| own.contains(&&*dataset.to_lowercase())) {

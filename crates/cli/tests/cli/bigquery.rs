@@ -14,7 +14,7 @@ pub(crate) struct Warehouse {
 }
 
 impl Warehouse {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::of(Server::builder())
     }
 

@@ -5,10 +5,13 @@
 
 mod bigquery;
 mod bqemulator;
+mod dashboards;
 mod dead_letters;
 mod emulator;
+mod envelope;
 mod http;
 mod loads;
+mod merge;
 mod messages;
 mod operation;
 mod pubsub;

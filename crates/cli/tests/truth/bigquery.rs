@@ -87,7 +87,7 @@ impl Emulator {
     }
 
     /// A config's sinks, one of each layout.
-    fn sinks(&self, project: &str) -> Json {
+    fn sinks(&self, project: &str, replica: Replica) -> Json {
         let sink = |name: &str, more: Json| {
             let mut sink = json!({
                 "type": "bigquery", "name": name, "project": project, "dataset": name,
@@ -96,9 +96,18 @@ impl Emulator {
             sink.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             sink
         };
+        let replica = |delete: &str| {
+            let mut sink = json!({ "layout": "replica", "delete": delete });
+            if let Replica::Merged { staging } = replica {
+                sink["delivery"] = "merge".into();
+                sink["staging"] = json!({ "dataset": format!("staged_{delete}"), "delivery": staging });
+                sink["apply"] = json!({ "interval": "1s" });
+            }
+            sink
+        };
         json!([
-            sink("soft", json!({ "layout": "replica", "delete": "soft" })),
-            sink("hard", json!({ "layout": "replica", "delete": "hard" })),
+            sink("soft", replica("soft")),
+            sink("hard", replica("hard")),
             sink("history", json!({ "layout": "append" })),
             sink("changelog", json!({ "layout": "changelog" })),
         ])
@@ -250,7 +259,16 @@ fn value(cell: &Json, field: &Json) -> String {
     }
 }
 
-/// Where replicas refuse rows, as a primary key holds no NULL and is the one that the table was made with.
+/// How replicas are written.
+#[derive(Clone, Copy)]
+pub(crate) enum Replica {
+    /// By native upserts.
+    Upserted,
+    /// Merged from what was staged `exactly-once` or `at-least-once`.
+    Merged { staging: &'static str },
+}
+
+/// Where replicas with native upserts refuse rows, as a primary key holds no NULL and is the one that the table was made with.
 const KEYS_OF_OTHERS: [&str; 3] = ["schema_evolution.plain", "schema_evolution.schema", "no_pk.message_key"];
 
 /// A pipeline into the emulator, and its project.
@@ -258,10 +276,11 @@ pub(crate) fn pipeline(
     emulator: &Emulator,
     variant: &Variant,
     input: &std::path::Path,
+    replica: Replica,
 ) -> (Pipeline, String) {
     let project = format!("truth-{}", PROJECTS.fetch_add(1, Ordering::Relaxed));
     let mut pipeline = Pipeline::new(variant, variant.types(), input);
-    pipeline.set("/sinks", emulator.sinks(&project));
+    pipeline.set("/sinks", emulator.sinks(&project, replica));
     (pipeline, project)
 }
 
@@ -272,6 +291,7 @@ pub(crate) fn verdict(
     variant: &Variant,
     lines: &[String],
     (once, killed): (bool, bool),
+    replica: Replica,
 ) -> String {
     let events = Events::read(lines, variant.is_flat(), variant.is_mysql());
     let residuals = Residuals::read();
@@ -280,10 +300,14 @@ pub(crate) fn verdict(
         let is_null_or_empty = difference.expected == json!([]) && difference.got == Some(Cell::Null);
         // After a key change the large values come from another shard, by chance an epoch later; an upsert writes whole rows, so that
         // this one is a dead letter then.
-        let has_late_values = killed && difference.table == "public.toast_default" && difference.key == "33";
+        let has_late_values = matches!(replica, Replica::Upserted)
+            && killed
+            && difference.table == "public.toast_default"
+            && difference.key == "33";
         !is_null_or_empty && !has_late_values
     };
-    let keeps_key = KEYS_OF_OTHERS.contains(&variant.label().as_str());
+    let keeps_key =
+        matches!(replica, Replica::Upserted) && KEYS_OF_OTHERS.contains(&variant.label().as_str());
     let views = if keeps_key { &[View::Latest][..] } else { &View::ALL };
     let (report, mut wrong) = judge_in(views, &emulator.copy(project), variant, &events, &residuals, counts);
     if !once {
@@ -299,22 +323,28 @@ pub(crate) fn verdict(
 /// Every variant of the corpus but the large one, once and in order, into every layout.
 #[test]
 fn the_corpus_through_bigquery() {
-    the_corpus(|_, _, _| {});
+    the_corpus(Replica::Upserted, |_, _, _| {});
+}
+
+/// The same with replicas that are merged.
+#[test]
+fn the_corpus_through_merges() {
+    the_corpus(Replica::Merged { staging: "exactly-once" }, |_, _, _| {});
 }
 
 /// The same; `deliver` says how histories are written.
-pub(crate) fn the_corpus(deliver: impl Fn(&mut Pipeline, &Emulator, &str) + Sync) {
+pub(crate) fn the_corpus(replica: Replica, deliver: impl Fn(&mut Pipeline, &Emulator, &str) + Sync) {
     let variants: Vec<Variant> = corpus::variants().into_iter().filter(|v| v.scenario != "bench").collect();
     let emulator = &*EMULATOR;
     let found = on_two_threads(&variants, |_, variant| {
-        let (mut pipeline, project) = pipeline(emulator, variant, &variant.file());
+        let (mut pipeline, project) = pipeline(emulator, variant, &variant.file(), replica);
         deliver(&mut pipeline, emulator, &project);
         let label = |text: String| format!("{}: {text}\n", variant.label());
         match pipeline.run() {
             Err(failure) => label(failure),
             Ok(summary) => {
                 let mut found: String = faults(&summary).into_iter().map(label).collect();
-                found += &verdict(emulator, &project, variant, &variant.lines(), (true, false));
+                found += &verdict(emulator, &project, variant, &variant.lines(), (true, false), replica);
                 found
             }
         }
@@ -331,7 +361,11 @@ const KILLS: usize = 40;
 
 /// Every scenario over Pub/Sub into BigQuery, with faults on both sides, killed at random moments, with another number of shards each
 /// time. Histories hold each event once where that is promised; views and replicas are right in any case. Answers the emulator.
-pub(crate) fn killed(once: bool, deliver: impl Fn(&mut Pipeline, &Emulator, &str) + Sync) -> Emulator {
+pub(crate) fn killed(
+    once: bool,
+    replica: Replica,
+    deliver: impl Fn(&mut Pipeline, &Emulator, &str) + Sync,
+) -> Emulator {
     let mut variants: Vec<Variant> = Vec::new();
     for variant in corpus::variants().into_iter().filter(|v| v.scenario != "bench") {
         if variants.iter().all(|v| v.scenario != variant.scenario) {
@@ -353,7 +387,7 @@ pub(crate) fn killed(once: bool, deliver: impl Fn(&mut Pipeline, &Emulator, &str
         server.set_faults(format!("seed={index},{}", pubsub::FAULTS).parse().unwrap());
         let mut pipeline = pubsub::pipeline(variant, &lines, &address, 2);
         let project = format!("truth-{}", PROJECTS.fetch_add(1, Ordering::Relaxed));
-        pipeline.set("/sinks", emulator.sinks(&project));
+        pipeline.set("/sinks", emulator.sinks(&project, replica));
         deliver(&mut pipeline, &emulator, &project);
         let kills = pubsub::share(KILLS, index, count);
         let mut pieces = shuffled.chunks(shuffled.len().div_ceil(kills + 1).max(1));
@@ -386,7 +420,7 @@ pub(crate) fn killed(once: bool, deliver: impl Fn(&mut Pipeline, &Emulator, &str
                     .into_iter()
                     .map(|fault| format!("{}: {fault}\n", variant.label()))
                     .collect();
-                found += &verdict(&emulator, &project, variant, &lines, (once, true));
+                found += &verdict(&emulator, &project, variant, &lines, (once, true), replica);
                 found
             }
         }
@@ -405,10 +439,22 @@ pub(crate) fn set(pipeline: &mut Pipeline, key: &str, value: &Json) {
 
 #[test]
 fn killed_with_faults_exactly_once() {
-    killed(true, |pipeline, _, _| set(pipeline, "delivery", &json!("exactly-once")));
+    killed(true, Replica::Upserted, |pipeline, _, _| set(pipeline, "delivery", &json!("exactly-once")));
 }
 
 #[test]
 fn killed_with_faults_at_least_once() {
-    killed(false, |pipeline, _, _| set(pipeline, "delivery", &json!("at-least-once")));
+    killed(false, Replica::Upserted, |pipeline, _, _| set(pipeline, "delivery", &json!("at-least-once")));
+}
+
+#[test]
+fn killed_with_faults_merged() {
+    let replica = Replica::Merged { staging: "exactly-once" };
+    killed(true, replica, |pipeline, _, _| set(pipeline, "delivery", &json!("exactly-once")));
+}
+
+#[test]
+fn killed_with_faults_merged_from_rows_that_come_twice() {
+    let replica = Replica::Merged { staging: "at-least-once" };
+    killed(false, replica, |pipeline, _, _| set(pipeline, "delivery", &json!("at-least-once")));
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::json;
 
-use crate::bigquery::{BUCKET, EMULATOR, Emulator, killed, set, the_corpus};
+use crate::bigquery::{BUCKET, EMULATOR, Emulator, Replica, killed, set, the_corpus};
 use crate::pipeline::Pipeline;
 
 /// Files of a project are of its own prefix. Loads are due again and again while a pipeline runs, as an emulator has no quota.
@@ -19,7 +19,7 @@ fn by_load_jobs(pipeline: &mut Pipeline, emulator: &Emulator, project: &str) {
 #[test]
 fn the_corpus_by_load_jobs() {
     let projects = Mutex::new(Vec::new());
-    the_corpus(|pipeline, emulator, project| {
+    the_corpus(Replica::Upserted, |pipeline, emulator, project| {
         by_load_jobs(pipeline, emulator, project);
         projects.lock().unwrap().push(project.to_owned());
     });
@@ -38,7 +38,7 @@ fn the_corpus_by_load_jobs() {
 
 #[test]
 fn killed_with_faults_by_load_jobs() {
-    let emulator = killed(true, by_load_jobs);
+    let emulator = killed(true, Replica::Upserted, by_load_jobs);
     let left = emulator.server.objects(BUCKET);
     assert!(left.is_empty(), "files are left after a drain: {left:?}");
 }

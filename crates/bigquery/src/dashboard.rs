@@ -1,0 +1,146 @@
+//! Views of a sink's tables that the config declares, for dashboards: made with the tables, and anew when columns change.
+
+use std::time::Duration;
+
+use millstream_core::sink::SinkNotice;
+use millstream_core::{Error, Kind, Result};
+
+use crate::config::BigqueryConfig;
+use crate::job::{JobId, Query};
+use crate::resource::{DatasetId, TableId};
+use crate::session::Session;
+use crate::target::notice;
+use crate::transfer::ScheduledQuery;
+
+const DDL_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How a query's result is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ViewKind {
+    /// Not at all.
+    View,
+    /// By BigQuery, which keeps it up to date.
+    Materialized,
+    /// As a table that is written anew at times: `every 24 hours`, `every monday 09:00`.
+    Scheduled {
+        /// When, in the words of the Data Transfer Service.
+        schedule: String,
+    },
+}
+
+/// A query with a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DashboardView {
+    /// What it is called in the sink's dataset.
+    pub name: String,
+    /// How its result is kept.
+    pub kind: ViewKind,
+    /// The query; `{project}` and `{dataset}` stand for the sink's.
+    pub sql: String,
+}
+
+impl DashboardView {
+    /// Its query, with the names of a sink filled in.
+    pub fn sql(&self, config: &BigqueryConfig) -> String {
+        let sql = self.sql.replace("{project}", &config.project).replace("{dataset}", &config.dataset);
+        sql.trim().trim_end_matches(';').to_owned()
+    }
+}
+
+/// The views of a sink.
+pub(crate) struct Dashboard {
+    config: BigqueryConfig,
+    /// Which are to be looked at.
+    due: Vec<bool>,
+}
+
+impl Dashboard {
+    pub(crate) fn new(config: &BigqueryConfig) -> Self {
+        Self { due: vec![true; config.views.len()], config: config.clone() }
+    }
+
+    /// Tables or columns are new: each view is looked at again.
+    pub(crate) fn renew(&mut self) {
+        self.due.fill(true);
+    }
+
+    /// Makes what is due. What cannot be made, such as a view of a table that is not there yet, is told, stops nothing, and is tried again
+    /// with the next table or column.
+    pub(crate) async fn put(&mut self, session: &Session, notices: &mut Vec<SinkNotice>) -> Result<()> {
+        for (view, due) in self.config.views.iter().zip(&mut self.due) {
+            if !std::mem::take(due) {
+                continue;
+            }
+            match put(session, &self.config, view).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == Kind::Transient => {
+                    *due = true;
+                    notices
+                        .push(notice("view_not_made", format!("{} will be tried again: {error}", view.name)));
+                }
+                Err(error) => {
+                    notices.push(notice(
+                        "view_not_made",
+                        format!("{} is not as it should be: {error}", view.name),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn put(session: &Session, config: &BigqueryConfig, view: &DashboardView) -> Result<()> {
+    let dataset = DatasetId::new(&config.project, &config.dataset);
+    let id = dataset.table(&view.name);
+    let sql = view.sql(config);
+    if let ViewKind::Scheduled { schedule } = &view.kind {
+        let found = session.rest.dataset(&dataset).await?;
+        let location = found.and_then(|dataset| dataset.location).unwrap_or_else(|| "us".to_owned());
+        let query = ScheduledQuery {
+            display_name: &format!("millstream {} {} {}", config.pipeline, config.name, view.name),
+            dataset: &config.dataset,
+            table: &view.name,
+            sql: &sql,
+            schedule,
+        };
+        return session.rest.put_scheduled_query(&config.project, &location, &query).await.map(drop);
+    }
+    let what = if view.kind == ViewKind::Materialized { "MATERIALIZED VIEW" } else { "VIEW" };
+    match session.rest.table(&id).await? {
+        Some(there) if there.view.is_none() => {
+            let text = format!("{id} is a table, and a view is to have this name: rename one of them");
+            return Err(Error::fatal(text));
+        }
+        // A view with `*` takes up new columns when it is made anew; a materialized one would be computed again for nothing.
+        Some(there) if there.view.as_deref() == Some(&*sql) && view.kind == ViewKind::Materialized => {
+            return Ok(());
+        }
+        None if !config.create => return Ok(()),
+        _ => {}
+    }
+    run(session, config, &id, &format!("CREATE OR REPLACE {what} {} AS\n{sql}", id.sql())).await
+}
+
+async fn run(session: &Session, config: &BigqueryConfig, id: &TableId, ddl: &str) -> Result<()> {
+    let job = JobId::random(&config.project, config.location.clone());
+    session
+        .rest
+        .run_query(&job, &Query::new(ddl), &format!("making the view {id}"), DDL_PATIENCE)
+        .await
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layout;
+
+    #[test]
+    fn names_are_filled_in_and_a_semicolon_goes() {
+        let config = BigqueryConfig::new("b", "acme", "cdc", Layout::Append);
+        let sql = "SELECT * FROM `{project}.{dataset}.t_latest`;\n".to_owned();
+        let view = DashboardView { name: "v".to_owned(), kind: ViewKind::View, sql };
+        assert_eq!(view.sql(&config), "SELECT * FROM `acme.cdc.t_latest`");
+    }
+}
