@@ -35,14 +35,16 @@ pub enum ColumnType {
     DateTime,
     /// TIMESTAMP.
     Timestamp,
+    /// GEOGRAPHY, in tables that others made: texts go there, as WKT or GeoJSON.
+    Geography,
     /// STRUCT; its fields are the field's.
     Record,
-    /// One that existing tables have and that this crate does not write (GEOGRAPHY, INTERVAL, RANGE, …), as the service spells it.
+    /// One that existing tables have and that this crate does not write (INTERVAL, RANGE, …), as the service spells it.
     Other(Box<str>),
 }
 
 /// Standard SQL's name, the REST API's, and its other one, where it has one.
-const NAMES: [(ColumnType, &str, &str); 13] = [
+const NAMES: [(ColumnType, &str, &str); 14] = [
     (ColumnType::Bool, "BOOL", "BOOLEAN"),
     (ColumnType::Int64, "INT64", "INTEGER"),
     (ColumnType::Float64, "FLOAT64", "FLOAT"),
@@ -55,6 +57,7 @@ const NAMES: [(ColumnType, &str, &str); 13] = [
     (ColumnType::Time, "TIME", "TIME"),
     (ColumnType::DateTime, "DATETIME", "DATETIME"),
     (ColumnType::Timestamp, "TIMESTAMP", "TIMESTAMP"),
+    (ColumnType::Geography, "GEOGRAPHY", "GEOGRAPHY"),
     (ColumnType::Record, "STRUCT", "RECORD"),
 ];
 
@@ -126,6 +129,11 @@ impl ColumnType {
         )
     }
 
+    /// Whether a column of this type takes the rows that are written for one of type `wanted`.
+    pub(crate) fn takes(&self, wanted: &Self) -> bool {
+        self == wanted || (self, wanted) == (&Self::Geography, &Self::String)
+    }
+
     /// Whether a table may be clustered by a column of it.
     pub fn may_cluster(&self) -> bool {
         !matches!(self, Self::Float64 | Self::Bytes | Self::Json | Self::Time | Self::Record | Self::Other(_))
@@ -133,7 +141,7 @@ impl ColumnType {
 
     /// Whether a primary key may have a column of it.
     pub fn may_be_key(&self) -> bool {
-        !matches!(self, Self::Float64 | Self::Json | Self::Record | Self::Other(_))
+        !matches!(self, Self::Float64 | Self::Json | Self::Geography | Self::Record | Self::Other(_))
     }
 }
 
@@ -167,7 +175,8 @@ mod tests {
             assert_eq!(&ColumnType::from_name(&rest.to_lowercase()), ty);
             assert_eq!((ty.sql(), ty.rest()), (*sql, *rest));
         }
-        assert_eq!(ColumnType::from_name("geography"), ColumnType::Other("GEOGRAPHY".into()));
+        assert_eq!(ColumnType::from_name("geography"), ColumnType::Geography);
+        assert_eq!(ColumnType::from_name("interval"), ColumnType::Other("INTERVAL".into()));
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn wire_kind(ty: &ColumnType) -> i32 {
         ColumnType::Int64 | ColumnType::Time | ColumnType::DateTime | ColumnType::Timestamp => 3,
         ColumnType::Date => 5,
         ColumnType::Bool => 8,
-        ColumnType::String | ColumnType::Json | ColumnType::Other(_) => STRING,
+        ColumnType::String | ColumnType::Json | ColumnType::Geography | ColumnType::Other(_) => STRING,
         ColumnType::Record => 11,
         ColumnType::Bytes | ColumnType::Numeric | ColumnType::BigNumeric => 12,
     }

@@ -82,7 +82,7 @@ pub(crate) fn becomes(from: &Field, to: &Field) -> bool {
     if from.mode == Mode::Repeated && to.mode != Mode::Repeated {
         return false;
     }
-    if from.ty == to.ty {
+    if from.ty.takes(&to.ty) {
         let stays = |field: &Field| {
             to.fields.iter().any(|f| f.name.eq_ignore_ascii_case(&field.name) && same_or_more(field, f))
         };
@@ -95,7 +95,7 @@ pub(crate) fn becomes(from: &Field, to: &Field) -> bool {
 
 /// Fields of structs can be added, but not altered.
 fn same_or_more(from: &Field, to: &Field) -> bool {
-    from.mode == to.mode && from.ty == to.ty && becomes(from, to)
+    from.mode == to.mode && from.ty.takes(&to.ty) && becomes(from, to)
 }
 
 /// The type of values that a column of an existing table takes; `None` if Millstream does not write it.
@@ -106,7 +106,7 @@ pub(crate) fn type_of(field: &Field) -> Option<Type> {
         ColumnType::Float64 => Type::Float64,
         ColumnType::Numeric => Type::Decimal { precision: 38, scale: 9 },
         ColumnType::BigNumeric => Type::Decimal { precision: 76, scale: 38 },
-        ColumnType::String => Type::Text,
+        ColumnType::String | ColumnType::Geography => Type::Text,
         ColumnType::Bytes => Type::Bytes,
         ColumnType::Json => Type::Json,
         ColumnType::Date => Type::Date,

@@ -30,7 +30,7 @@ pub(crate) fn misfits<'a>(actual: &'a [Field], wanted: &'a [Field]) -> Vec<(&'a 
     let found = |field: &'a Field| {
         let same = actual.iter().find(|f| fold(&f.name) == fold(&field.name))?;
         let fits = same.mode == field.mode || (same.mode == Mode::Required && field.mode == Mode::Nullable);
-        (!(fits && same.ty == field.ty && becomes(same, field))).then_some((same, field))
+        (!(fits && same.ty.takes(&field.ty) && becomes(same, field))).then_some((same, field))
     };
     wanted.iter().filter_map(found).collect()
 }
@@ -44,7 +44,7 @@ mod tests {
     fn what_is_there_stays_and_what_is_new_comes_behind() {
         let actual = [
             Field::new("ID", ColumnType::Int64).with_mode(Mode::Required),
-            Field::new("theirs", ColumnType::Other("GEOGRAPHY".into())),
+            Field::new("theirs", ColumnType::Other("INTERVAL".into())),
             Field { fields: vec![Field::new("a", ColumnType::Int64)], ..Field::new("s", ColumnType::Record) },
         ];
         let wanted = [
@@ -77,5 +77,8 @@ mod tests {
         ];
         let names: Vec<_> = misfits(&actual, &wanted).iter().map(|(f, _)| &*f.name).collect();
         assert_eq!(names, ["a", "b"]);
+        let geography = [Field::new("g", ColumnType::Geography)];
+        assert!(misfits(&geography, &[Field::new("g", ColumnType::String)]).is_empty(), "texts go there");
+        assert_eq!(misfits(&geography, &[Field::new("g", ColumnType::Json)]).len(), 1);
     }
 }

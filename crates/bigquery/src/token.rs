@@ -21,6 +21,8 @@ use crate::session::Mark;
 const FORMAT: u8 = 1;
 /// With staging tables.
 const STAGING: u8 = 2;
+/// The first byte of a token that names files, see [`crate::load`]. One list for all: a changed `delivery` meets the tokens of the one before.
+pub(crate) const FILES: u8 = 3;
 
 /// Rows of a stream, up to and including one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -131,9 +131,11 @@ fn value_type(name: &str, field: &Field) -> ParquetResult<TypePtr> {
         }
         ColumnType::DateTime => (Physical::INT64, Some(micros(false)), 0),
         ColumnType::Timestamp => (Physical::INT64, Some(micros(true)), 0),
-        ColumnType::String | ColumnType::Json | ColumnType::Record | ColumnType::Other(_) => {
-            (Physical::BYTE_ARRAY, Some(LogicalType::String), 0)
-        }
+        ColumnType::String
+        | ColumnType::Json
+        | ColumnType::Geography
+        | ColumnType::Record
+        | ColumnType::Other(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
     };
     let mut column = Type::primitive_type_builder(name, physical)
         .with_repetition(Repetition::OPTIONAL)

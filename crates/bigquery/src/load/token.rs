@@ -26,7 +26,7 @@ use crate::session::Mark;
 use crate::token::{take, text};
 
 /// The first byte of such tokens; those of buffered streams begin with 1.
-pub(crate) const FORMAT: u8 = 2;
+pub(crate) const FORMAT: u8 = crate::token::FILES;
 
 /// What a token says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -255,3 +255,38 @@ fn check_looks_at_the_dataset() {
     let nobody = never.replace(&warehouse.server.rest().to_string(), "127.0.0.1:9");
     assert!(found(&nobody).contains(&"not_reached".to_owned()));
 }
+
+/// A table that somebody made with a GEOGRAPHY column got the source's text in a second column beside it: texts are what the Storage Write
+/// API takes for GEOGRAPHY. A text that is none is one row's trouble.
+#[test]
+fn texts_go_to_a_geography_column_that_is_there() {
+    let warehouse = Warehouse::start();
+    let reference = |id: &str| json!({ "projectId": "p", "datasetId": "d", "tableId": id });
+    warehouse.call("datasets", Some(&json!({ "datasetReference": { "projectId": "p", "datasetId": "d" } })));
+    let fields = json!([{ "name": "place", "type": "GEOGRAPHY" }, { "name": "id", "type": "INTEGER" }]);
+    warehouse.call(
+        "datasets/d/tables",
+        Some(&json!({ "tableReference": reference("t_raw"), "schema": { "fields": fields } })),
+    );
+    let place = Workplace::new(&warehouse.config("layout: append", ""));
+    let row = |lsn: u64, id: u64, text: Json| {
+        change("c", lsn, json!({ "id": id }), json!({ "id": id, "place": text }))
+    };
+    append(
+        &place,
+        &[
+            row(10, 1, json!("POINT(13.4 52.5)")),
+            row(11, 2, json!(null)),
+            row(12, 3, json!("")),
+            row(13, 4, json!("{\"type\":\"Point\",\"coordinates\":[1,2]}")),
+        ],
+    );
+    let counters = written(&place);
+    assert_eq!((&counters["written"], &counters["rejected"]), (&json!(3), &json!(1)), "{counters}");
+    assert_eq!(
+        warehouse.query("SELECT id, place FROM d.t_raw ORDER BY id"),
+        ["1|POINT(13.4 52.5)", "2|NULL", "4|{\"type\":\"Point\",\"coordinates\":[1,2]}"]
+    );
+    assert_eq!(warehouse.table("t_raw")["schema"]["fields"][0]["type"], "GEOGRAPHY");
+    assert_eq!(warehouse.query("SELECT place FROM d.t_latest WHERE id = 1"), ["POINT(13.4 52.5)"]);
+}
