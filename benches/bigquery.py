@@ -4,7 +4,7 @@
 write      files → append, exactly-once and at-least-once: CPU-s per million of the pipeline's process, events/s, peak memory; counts are checked
 tables     --tables tables in one pipeline, into append exactly-once: memory, streams made, connections
 evolution  20 columns added one by one to 5 tables while --rate events/s flow: no stop, no loss, NULL before and values after
-latency    Pub/Sub → BigQuery at --rate events/s: from published to seen by a query, exactly-once at 1 s and at-least-once
+latency    Pub/Sub, or a followed file, → BigQuery at --rate events/s: from published to seen by a query, exactly-once at 1 s and at-least-once
 
     python3 benches/bigquery.py --bin target/release/millstream --events FILE [--only write tables evolution latency]
 """
@@ -57,7 +57,7 @@ class Emulator:
         self.process = subprocess.Popen([BIN, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while len(ports.read_text().split() if ports.exists() else []) < 2:
             time.sleep(0.02)
-        self.rest, self.grpc = (f"127.0.0.1:{port}" for port in ports.read_text().split())
+        self.rest, self.grpc = (f"127.0.0.1:{port}" for port in ports.read_text().split()[:2])
 
     def __enter__(self):
         return self
@@ -192,42 +192,86 @@ if "evolution" in args.only:
             wrong += int(odd) + int(monotone)
             good &= int(total) == len(range(t, written, 5)) and int(last) > 0
         figure(f"20 columns added to 5 tables at {args.rate:,}/s", f"{written:,} events, all written, {ended.json.get('restarts', 0)} restarts, {wrong} rows with a value where there was none", "no stop, no loss", good and wrong == 0 and not ended.json.get("restarts"))
+class Seen:
+    """When a query first saw which newest event of a table, in milliseconds."""
+
+    def __init__(self, emulator):
+        self.emulator, self.stop, self.seen = emulator, threading.Event(), []
+        self.thread = threading.Thread(target=self.poll)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+    def poll(self):
+        last = -1
+        while not self.stop.is_set():
+            try:
+                value = self.emulator.query("SELECT MAX(at) FROM `bench.d.t0_raw`")[0][0]
+            except RuntimeError:
+                time.sleep(0.1)
+                continue
+            now = time.time_ns() // 1_000_000
+            if value is not None and int(value) != last:
+                last = int(value)
+                self.seen.append((now, last))
+            time.sleep(0.02)
+
+    def figure(self, name, limit):
+        # An event waits until the first look that shows a later one or itself: its age then, over all events, which come evenly.
+        ages, begin = [], self.seen[0][1] + 5000
+        for (_, before), (now, newest) in zip(self.seen, self.seen[1:]):
+            ages += [now - at for at in range(before + 1, newest + 1, 5) if at > begin]
+        ages.sort()
+        p = {q: ages[int(len(ages) * q / 100)] for q in (50, 95, 99)}
+        figure(f"latency at {args.rate:,}/s, {name}", f"p50 {p[50]} ms, p95 {p[95]} ms, p99 {p[99]} ms", f"p95 < {limit} ms", p[95] < limit)
+
+
+def from_pubsub(emulator, delivery):
+    """Runs the pipeline over an emulated Pub/Sub while a client publishes."""
+    port = WORK / "pubsub-port"
+    port.unlink(missing_ok=True)
+    words = ["emulator", "pubsub", "--listen", "127.0.0.1:0", "--port-file", str(port), "--project", "bench", "--topic", "events"]
+    pubsub = subprocess.Popen([BIN, *words, "--subscription", "events-sub:events"], stdout=subprocess.DEVNULL)
+    while not port.exists() or not port.read_text().strip():
+        time.sleep(0.02)
+    address = f"127.0.0.1:{port.read_text().strip()}"
+    source = {"type": "pubsub", "project": "bench", "subscriptions": "events-sub", "endpoint": f"http://{address}"}
+    config(source, emulator.sink(delivery))
+    running = Watched("run", "p.yaml", "--json")
+    scripts = pathlib.Path(__file__).resolve().parent.parent / "scripts"
+    python = subprocess.run(["sh", str(scripts / "python-pubsub-venv")], capture_output=True, text=True, check=True).stdout.strip()
+    publish = [python, str(pathlib.Path(__file__).with_name("publish_events.py")), address, "projects/bench/topics/events"]
+    sent = int(subprocess.run([*publish, str(args.rate), str(args.seconds)], capture_output=True, text=True, check=True).stdout)
+    time.sleep(3)
+    running.process.send_signal(signal.SIGTERM)
+    events = sum(table["events"] for table in running.end().json["counters"]["tables"].values())
+    pubsub.send_signal(signal.SIGTERM)
+    pubsub.wait()
+    if events != sent:
+        sys.exit(f"WRONG COUNT: {sent} events published, {events} taken in")
+
+
+def from_file(emulator, delivery):
+    """Runs the pipeline over a file that grows."""
+    (WORK / "in.jsonl").write_text("")
+    config({"type": "files", "path": str(WORK / "in.jsonl"), "lines": "record", "follow": True, "poll_interval": "20ms"}, emulator.sink(delivery))
+    running = Watched("run", "p.yaml", "--json")
+    follow(args.rate, args.seconds, lambda n, _: envelope(f"t{n % 5}", n, n + 1, {"at": time.time_ns() // 1_000_000}))
+    running.process.send_signal(signal.SIGTERM)
+    running.end()
+
+
 if "latency" in args.only:
     for delivery, limit in [("exactly-once", 1500), ("at-least-once", 300)]:
-        (WORK / "in.jsonl").write_text("")
-        with Emulator() as emulator:
-            config({"type": "files", "path": str(WORK / "in.jsonl"), "lines": "record", "follow": True, "poll_interval": "20ms"}, emulator.sink(delivery))
-            running = Watched("run", "p.yaml", "--json")
-            seen = []
-            stop = threading.Event()
-
-            def poll():
-                last = -1
-                while not stop.is_set():
-                    try:
-                        value = emulator.query("SELECT MAX(at) FROM `bench.d.t0_raw`")[0][0]
-                    except RuntimeError:
-                        time.sleep(0.1)
-                        continue
-                    now = time.time_ns() // 1_000_000
-                    if value is not None and int(value) != last:
-                        last = int(value)
-                        seen.append((now, last))
-                    time.sleep(0.02)
-
-            thread = threading.Thread(target=poll)
-            thread.start()
-            follow(args.rate, args.seconds, lambda n, _: envelope(f"t{n % 5}", n, n + 1, {"at": time.time_ns() // 1_000_000}))
-            stop.set()
-            thread.join()
-            running.process.send_signal(signal.SIGTERM)
-            running.end()
-            # An event waits until the first look that shows a later one or itself: its age then, over all events, which come evenly.
-            ages, begin = [], seen[0][1] + 5000
-            for (before_now, before), (now, newest) in zip(seen, seen[1:]):
-                ages += [now - at for at in range(before + 1, newest + 1, 5) if at > begin]
-            ages.sort()
-            p = {q: ages[int(len(ages) * q / 100)] for q in (50, 95, 99)}
-            figure(f"latency at {args.rate:,}/s, {delivery}", f"p50 {p[50]} ms, p95 {p[95]} ms, p99 {p[99]} ms", f"p95 < {limit} ms", p[95] < limit)
+        for name, run in [("Pub/Sub", from_pubsub), ("a followed file", from_file)]:
+            with Emulator() as emulator:
+                with Seen(emulator) as seen:
+                    run(emulator, delivery)
+                seen.figure(f"{name} → {delivery}", limit)
 shutil.rmtree(WORK, ignore_errors=True)
 sys.exit(1 if FAILED else 0)
