@@ -438,6 +438,12 @@ impl Sink for BigquerySink {
         std::mem::take(&mut self.refused)
     }
 
+    fn failure(&self) -> Fut<'static, Error> {
+        let Some(loads) = &self.loads else { return Box::pin(std::future::pending()) };
+        let (failure, name) = (loads.failure(), self.named());
+        Box::pin(async move { failure.await.at(name) })
+    }
+
     fn figures(&self) -> Option<TellSinkFigures> {
         self.loads.as_ref().map(Loads::figures)
     }
