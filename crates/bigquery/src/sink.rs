@@ -22,7 +22,7 @@ use millstream_layout::{Change, Trouble};
 
 use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, Stage};
 use crate::lane::Settled;
 use crate::load::{self, Loads};
 use crate::recovery;
@@ -308,6 +308,7 @@ impl BigquerySink {
 
     async fn commit_token(&mut self, token: &CommitToken) -> Result<()> {
         if let Some(loads) = &mut self.loads {
+            self.epochs.write(&self.session, Stage::Files, load::mark(token)?).await?;
             return loads.commit();
         }
         let Token { mark, flushes } = token::decode(token)?;
@@ -317,7 +318,7 @@ impl BigquerySink {
         }
         let flushed: Result<()> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await;
         flushed?;
-        self.epochs.write(&self.session, mark).await
+        self.epochs.write(&self.session, Stage::Visible, mark).await
     }
 
     async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
@@ -356,7 +357,8 @@ impl BigquerySink {
             }
             None => {}
         }
-        let visible = self.epochs.check(&self.session, mark).await?;
+        self.epochs.check(&self.session, mark).await?;
+        let visible = self.epochs.visible(&self.session).await?;
         let Some(loads) = &mut self.loads else {
             // A drained run has loaded what its last token names.
             let is_loaded =

@@ -125,6 +125,11 @@ impl Yard {
         stream::iter(work).buffer_unordered(DELETES_TOGETHER).try_collect().await
     }
 
+    /// Where all files of the sink are.
+    pub(crate) fn folder(&self) -> String {
+        format!("gs://{}/{}", self.bucket, self.prefix)
+    }
+
     pub(super) fn uri(&self, file: &LoadFile) -> String {
         format!("gs://{}/{}", self.bucket, self.object(file))
     }

@@ -24,6 +24,7 @@ fn killed_with_a_file(warehouse: &Warehouse) -> Workplace {
         let status = place.run(&["status", "p.yaml", "--json"]);
         status.code == 0 && status.json()["counters"]["sinks"]["bigquery"]["written"] == 1
     });
+    wait(|| warehouse.query("SELECT sink FROM d._millstream_epochs") == ["bigquery (files)"]);
     running.signal("KILL");
     drop(running);
     assert_eq!(warehouse.query("SELECT COUNT(*) FROM d.t_raw"), ["0"]);
@@ -72,6 +73,23 @@ fn a_load_that_failed_is_made_good_by_a_later_start() {
     written(&place);
     assert_eq!(warehouse.query("SELECT id, v FROM d.t_raw"), ["1|a"]);
     assert!(warehouse.server.objects("loads").is_empty());
+}
+
+/// A pipeline without a checkpoint, as its folder was lost or another of the same name ran elsewhere, took the files of a checkpoint for
+/// leftovers and deleted them, as long as none was loaded: rows whose records a subscription does not give again.
+#[test]
+fn files_of_a_later_checkpoint_are_not_deleted_by_a_run_without_it() {
+    let warehouse = Warehouse::of(Server::builder().bucket("loads", "US"));
+    let place = killed_with_a_file(&warehouse);
+    let other = Workplace::new(&config(&warehouse, ""));
+    append(&other, &[change("c", 10, json!({ "id": 1 }), json!({ "id": 1, "v": "a" }))]);
+    let refused = other.run(&["run", "p.yaml"]);
+    assert_eq!(refused.code, 1);
+    let told = "there is no checkpoint, but rows in p.d, or on their way in gs://loads/p/bigquery/p/d/";
+    assert!(refused.err.contains(told), "{}", refused.err);
+    assert_eq!(warehouse.server.objects("loads").len(), 1, "the file is kept");
+    written(&place);
+    assert_eq!(warehouse.query("SELECT id, v FROM d.t_raw"), ["1|a"]);
 }
 
 /// The checkpoint names a file that somebody deleted: the error was a bare `notFound`, which did not tell whether the table or a file was
