@@ -156,6 +156,12 @@ fn check_looks_at_the_bucket() {
     warehouse.server.set_faults(denied);
     let denied = place.run(&["check", "p.yaml"]);
     assert!(denied.out.contains("permission denied"), "{}", denied.out);
+    // roles/storage.objectUser, which is all that a run needs, does not let one look where the bucket is: that was an error.
+    let unseen = "script=buckets.get@1*9:PERMISSION_DENIED".parse().unwrap();
+    warehouse.server.set_faults(unseen);
+    let unseen = place.run(&["check", "p.yaml"]);
+    assert!(unseen.out.contains("where the dataset is, in EU, cannot be seen"), "{}", unseen.out);
+    assert_eq!(unseen.code, 0, "{}", unseen.out);
 }
 
 /// A drained run's last token still names its files, which are in their tables: another delivery may go on from it, and back.
