@@ -26,7 +26,7 @@ use crate::changes::ChangeLog;
 use crate::config::{BigqueryConfig, Delivery, Layout};
 use crate::dashboard::Dashboard;
 use crate::envelope::Envelope;
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, Stage};
 use crate::lane::Settled;
 use crate::load::{self, Loads};
 use crate::merging::Merger;
@@ -395,6 +395,7 @@ impl BigquerySink {
 
     async fn commit_token(&mut self, token: &CommitToken) -> Result<()> {
         if let Some(loads) = &mut self.loads {
+            self.epochs.write(&self.session, Stage::Files, load::mark(token)?).await?;
             return loads.commit();
         }
         let Token { mark, flushes, .. } = token::decode(token)?;
@@ -406,7 +407,7 @@ impl BigquerySink {
         flushed?;
         match &self.merger {
             Some(merger) => merger.committed(mark),
-            None => self.epochs.write(&self.session, mark).await,
+            None => self.epochs.write(&self.session, Stage::Visible, mark).await,
         }
     }
 
@@ -453,7 +454,8 @@ impl BigquerySink {
             }
             None => {}
         }
-        let visible = self.epochs.check(&self.session, mark).await?;
+        self.epochs.check(&self.session, mark).await?;
+        let visible = self.epochs.visible(&self.session).await?;
         let Some(loads) = &mut self.loads else {
             // A drained run has loaded what its last token names.
             let is_loaded =
@@ -540,6 +542,12 @@ impl Sink for BigquerySink {
 
     fn refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
+    }
+
+    fn failure(&self) -> Fut<'static, Error> {
+        let Some(loads) = &self.loads else { return Box::pin(std::future::pending()) };
+        let (failure, name) = (loads.failure(), self.named());
+        Box::pin(async move { failure.await.at(name) })
     }
 
     fn figures(&self) -> Option<TellSinkFigures> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Fut;
 use crate::checkpoint::{CommitToken, Epoch};
 use crate::dead::Cause;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::Key;
 use crate::order::Order;
@@ -178,6 +178,12 @@ pub trait Sink: Send {
     /// [`prepare`](Self::prepare) is through, of which they are part. Each of them once.
     fn refused(&mut self) -> Vec<Refused> {
         Vec::new()
+    }
+
+    /// Resolves with an error if work fails for good that the sink does beside the flow, such as loads of files: the attempt ends then, also
+    /// while no row comes and no epoch ends. Asked once, after [`recover`](Self::recover); never resolves where there is no such work.
+    fn failure(&self) -> Fut<'static, Error> {
+        Box::pin(std::future::pending())
     }
 
     /// Who tells its figures, while it runs; `None` if it has none.

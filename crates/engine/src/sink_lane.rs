@@ -40,6 +40,7 @@ impl SinkLane {
         let mut counters = SinkCounters::default();
         let mut waiting = vec![false; self.lanes.len()];
         let mut epoch = self.start.epoch;
+        let mut failure = self.sink.failure();
         self.sink.begin(epoch, self.start.ingested_at_us).await.map_err(|e| e.at(&self.name))?;
         loop {
             let message = tokio::select! {
@@ -48,6 +49,7 @@ impl SinkLane {
                     self.obey(order).await?;
                     continue;
                 }
+                error = &mut failure => return Err(error.at(&self.name).into()),
                 message = next(&mut self.lanes, &waiting) => message,
             };
             match message {

@@ -13,10 +13,11 @@ use tokio::time::sleep;
 
 use super::file::{Kind, LoadFile, Yard};
 use crate::backoff::Backoff;
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, Stage};
 use crate::failure::is_passing;
 use crate::field::Field;
 use crate::job::{Job, JobId, Load, LoadMode};
+use crate::resource::TableId;
 use crate::session::{Mark, Session};
 
 /// Files of one job: BigQuery's bound.
@@ -66,7 +67,7 @@ impl Courier {
             }
         }
         let done: Vec<Done> = stream::iter(work).buffer_unordered(JOBS_TOGETHER).try_collect().await?;
-        self.epochs.write(&self.session, mark).await?;
+        self.epochs.write(&self.session, Stage::Visible, mark).await?;
         // What is not deleted now is deleted by the next start, before which nobody loads it again.
         if let Err(error) = self.yard.delete(files.iter().map(|file| self.yard.object(file)).collect()).await
         {
@@ -107,6 +108,9 @@ impl Courier {
                 continue;
             }
             failed += 1;
+            if error.reason == "notFound" {
+                return Err(self.missing(&table, &what, &job).await?);
+            }
             if !is_passing(&error.reason) || failed == TRIES {
                 job.failed(&what, false)?;
             }
@@ -114,6 +118,23 @@ impl Courier {
             sleep(backoff.wait()).await;
         }
         Err(Error::fatal(format!("{what} failed {ATTEMPTS_MAX} times; `bq show -j {id}_1` tells more")))
+    }
+
+    /// Why a load finds something missing, and what helps: the checkpoint names its files until they are loaded.
+    async fn missing(&self, table: &TableId, what: &str, job: &Job) -> Result<Error> {
+        let folder = self.yard.folder();
+        let remedy = if self.session.rest.table(table).await?.is_none() {
+            "the table is not there any more: bring it back from its time travel, or make it again with its columns, and start again; the \
+             files are kept"
+                .to_owned()
+        } else {
+            format!(
+                "files of the last checkpoint are not in {folder} any more: restore the objects that were deleted (soft \
+                 delete keeps them for a while), and start again; without them their rows are lost, and only a sink with another `name` \
+                 and `dataset` goes on"
+            )
+        };
+        Ok(Error::fatal(format!("{what} failed: {remedy}; `bq show -j {}` tells what was missing", job.id)))
     }
 
     /// The id that a job for these files has, whoever starts it.

@@ -17,8 +17,9 @@ use crate::job::LoadFormat;
 use crate::resource::DatasetId;
 use crate::rows::Rows;
 
-/// Bytes that are sent together, while more of the file is to come.
-const PART_BYTES: usize = 32 * PART_UNIT;
+/// Bytes are sent in multiples of this while more of the file is to come. Each open file keeps no more, and there may be one for each table
+/// and shard; a request carries all that a row group gave.
+const PART_BYTES: usize = 4 * PART_UNIT;
 
 /// Files that are deleted at a time.
 const DELETES_TOGETHER: usize = 16;
@@ -122,6 +123,11 @@ impl Yard {
             work.push(delete(object));
         }
         stream::iter(work).buffer_unordered(DELETES_TOGETHER).try_collect().await
+    }
+
+    /// Where all files of the sink are.
+    pub(crate) fn folder(&self) -> String {
+        format!("gs://{}/{}", self.bucket, self.prefix)
     }
 
     pub(super) fn uri(&self, file: &LoadFile) -> String {

@@ -37,8 +37,8 @@ pub struct Gcs {
 /// A bucket, as far as a sink cares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
-    /// Where it is, e.g. `EU` or `EUROPE-WEST1`.
-    pub location: String,
+    /// Where it is, e.g. `EU` or `EUROPE-WEST1`; `None` if the account may not look (`storage.buckets.get`), which no upload needs.
+    pub location: Option<String>,
 }
 
 /// An answer that is no failure.
@@ -92,7 +92,10 @@ impl Gcs {
         match self.ask(Method::GET, &url, &[], &HeaderMap::new(), &Bytes::new()).await {
             Ok(answer) => {
                 let json = about.json(&answer)?;
-                Ok(Some(Bucket { location: json["location"].as_str().unwrap_or_default().to_owned() }))
+                Ok(Some(Bucket { location: json["location"].as_str().map(str::to_owned) }))
+            }
+            Err(failure) if failure.status == 403 && !failure.is_transient() => {
+                Ok(Some(Bucket { location: None }))
             }
             Err(failure) if failure.is_not_found() => Ok(None),
             Err(failure) => Err(about.error(&failure)),

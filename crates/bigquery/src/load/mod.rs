@@ -19,7 +19,7 @@ mod wire;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millstream_core::{CommitToken, Error, Result, SinkFigures, TellSinkFigures};
+use millstream_core::{CommitToken, Error, Fut, Result, SinkFigures, TellSinkFigures};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -50,6 +50,8 @@ struct Shared {
     ledger: Mutex<Ledger>,
     /// The ledger changed.
     changed: Notify,
+    /// The loads ended with an error.
+    failed: Notify,
 }
 
 /// Files in the bucket, and what is to become of them.
@@ -81,7 +83,11 @@ impl Ledger {
 impl Loads {
     pub(crate) fn new(every: Duration) -> Self {
         let ledger = Mutex::new(Ledger::default());
-        Self { shared: Arc::new(Shared { ledger, changed: Notify::new() }), every, loader: None }
+        Self {
+            shared: Arc::new(Shared { ledger, changed: Notify::new(), failed: Notify::new() }),
+            every,
+            loader: None,
+        }
     }
 
     /// Loads what the last token names and deletes all other files. `visible` is the last epoch that is known to be in the tables.
@@ -159,6 +165,20 @@ impl Loads {
             yard.clear().await?;
         }
         Ok(())
+    }
+
+    /// The error with which the loads ended. A pipeline to which no rows come would not ask for it otherwise.
+    pub(crate) fn failure(&self) -> Fut<'static, Error> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            loop {
+                let checked = shared.lock().check();
+                if let Err(error) = checked {
+                    return error;
+                }
+                shared.failed.notified().await;
+            }
+        })
     }
 
     /// Who tells what people can watch.
@@ -259,6 +279,7 @@ async fn run(shared: Arc<Shared>, mut courier: Courier, every: Duration) {
             Err(error) => {
                 tracing::error!("files cannot be loaded: {error}");
                 ledger.failed = Some(error);
+                shared.failed.notify_one();
                 return;
             }
         }

@@ -22,6 +22,10 @@ use crate::column_type::ColumnType;
 use crate::field::{Field, Mode};
 use crate::rows::Rows;
 
+/// Rows times columns of a row group, at most. Encoded rows have no bytes for what is NULL, and columns some for each: rows of a wide table
+/// that are a few megabytes would take gigabytes.
+const GROUP_CELLS_MAX: usize = 2 << 20;
+
 /// A file's bytes that were written and not yet taken.
 #[derive(Debug, Clone, Default)]
 struct Out(Arc<Mutex<Vec<u8>>>);
@@ -41,7 +45,9 @@ impl Write for Out {
 pub(super) struct ParquetFile {
     out: Out,
     writer: SerializedFileWriter<Out>,
-    rows: Record,
+    fields: Vec<Field>,
+    /// Rows of a row group, at most.
+    group_rows: usize,
 }
 
 impl ParquetFile {
@@ -56,17 +62,21 @@ impl ParquetFile {
             .build();
         let out = Out::default();
         let writer = SerializedFileWriter::new(out.clone(), Arc::new(schema), Arc::new(properties))?;
-        Ok(Self { out, writer, rows: Record::new(fields, 0, 0) })
+        let group_rows = (GROUP_CELLS_MAX / leaves(fields).max(1)).max(1);
+        Ok(Self { out, writer, fields: fields.to_vec(), group_rows })
     }
 
-    /// Adds rows, which become a row group.
+    /// Adds rows, which become a row group, or several if they are many. What that takes of memory is free again afterwards.
     pub(super) fn add(&mut self, rows: &Rows) -> ParquetResult<()> {
-        for index in 0..rows.len() {
-            self.rows.put(rows.row(index), rows.bytes(), 0)?;
+        for first in (0..rows.len()).step_by(self.group_rows) {
+            let mut record = Record::new(&self.fields, 0, 0);
+            for index in first..rows.len().min(first + self.group_rows) {
+                record.put(rows.row(index), rows.bytes(), 0)?;
+            }
+            let mut group = self.writer.next_row_group()?;
+            record.write(&mut group)?;
+            group.close()?;
         }
-        let mut group = self.writer.next_row_group()?;
-        self.rows.write(&mut group)?;
-        group.close()?;
         Ok(())
     }
 
@@ -86,6 +96,12 @@ impl From<Malformed> for parquet::errors::ParquetError {
     fn from(_: Malformed) -> Self {
         Self::General("an encoded row is no message".to_owned())
     }
+}
+
+/// How many columns of the file these are.
+fn leaves(fields: &[Field]) -> usize {
+    let of = |field: &Field| if field.ty == ColumnType::Record { leaves(&field.fields) } else { 1 };
+    fields.iter().map(of).sum()
 }
 
 /// A column as the file's schema has it.
@@ -226,9 +242,9 @@ impl Record {
         Ok(())
     }
 
-    fn write<W: Write + Send>(&mut self, group: &mut SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
-        for column in &mut self.columns {
-            match &mut column.kind {
+    fn write<W: Write + Send>(&self, group: &mut SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
+        for column in &self.columns {
+            match &column.kind {
                 Kind::Record(record) => record.write(group)?,
                 Kind::Leaf(leaf) => leaf.write(group, column.again > 0)?,
             }
@@ -290,43 +306,35 @@ impl Leaf {
     }
 
     fn write<W: Write + Send>(
-        &mut self,
+        &self,
         group: &mut SerializedRowGroupWriter<'_, W>,
         in_list: bool,
     ) -> ParquetResult<()> {
         let Some(mut column) = group.next_column()? else { return Err(Malformed.into()) };
         let definitions = Some(&*self.definitions);
         let repetitions = in_list.then_some(&*self.repetitions);
-        match (column.untyped(), &mut self.values) {
+        match (column.untyped(), &self.values) {
             (ColumnWriter::BoolColumnWriter(writer), Values::Bool(values)) => {
                 writer.write_batch(values, definitions, repetitions)?;
-                values.clear();
             }
             (ColumnWriter::Int32ColumnWriter(writer), Values::Int32(values)) => {
                 writer.write_batch(values, definitions, repetitions)?;
-                values.clear();
             }
             (ColumnWriter::Int64ColumnWriter(writer), Values::Int64(values, _)) => {
                 writer.write_batch(values, definitions, repetitions)?;
-                values.clear();
             }
             (ColumnWriter::DoubleColumnWriter(writer), Values::Double(values)) => {
                 writer.write_batch(values, definitions, repetitions)?;
-                values.clear();
             }
             (ColumnWriter::ByteArrayColumnWriter(writer), Values::Bytes(values)) => {
                 writer.write_batch(values, definitions, repetitions)?;
-                values.clear();
             }
             (ColumnWriter::FixedLenByteArrayColumnWriter(writer), Values::Fixed(values, _)) => {
                 writer.write_batch(values, definitions, repetitions)?;
-                values.clear();
             }
             _ => return Err(Malformed.into()),
         }
         column.close()?;
-        self.definitions.clear();
-        self.repetitions.clear();
         Ok(())
     }
 }
@@ -402,6 +410,23 @@ mod tests {
         assert_eq!(rows[0], expected);
         let nothing = ('a'..='k').map(|name| format!("{name}: null")).collect::<Vec<_>>().join(", ");
         assert_eq!(rows[1], format!("{{{nothing}}}"));
+    }
+
+    /// Rows of a thousand columns of which all but a few are NULL are small, and a part of a file took as many as 16 MiB hold: half a million,
+    /// with four bytes for each of their half a billion cells.
+    #[test]
+    fn row_groups_of_wide_tables_have_fewer_rows() {
+        let fields: Vec<_> = (0..1000).map(|n| Field::new(format!("c{n}"), ColumnType::String)).collect();
+        let mut writer = RowWriter::new();
+        for _ in 0..5000 {
+            writer.begin().finish();
+        }
+        let mut file = ParquetFile::new(&fields).unwrap();
+        file.add(&writer.take()).unwrap();
+        file.finish().unwrap();
+        let reader = SerializedFileReader::new(Bytes::from(file.take())).unwrap();
+        let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
+        assert_eq!(groups.collect::<Vec<_>>(), [2097, 2097, 806]);
     }
 
     /// Lists in structs in lists: each of them absent, empty, of one and of several, over two row groups.

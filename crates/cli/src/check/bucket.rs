@@ -40,12 +40,21 @@ async fn look(whose: &str, config: &BigqueryConfig, bucket: &str, out: &mut Vec<
     let dataset = Rest::new(&config.connection)?.with_patience(PATIENCE).dataset(&dataset).await?;
     let location = dataset.and_then(|dataset| dataset.location).or_else(|| config.location.clone());
     let location = location.unwrap_or_else(|| "US".to_owned());
-    if !may_load(&found.location, &location) {
-        let bucket_location = found.location;
-        let text = format!(
-            "{whose}: the bucket {bucket} is in {bucket_location} and the dataset in {location}: load jobs cannot read from there"
-        );
-        push(out, Level::Error, "wrong_location", text, "name a bucket in the dataset's location");
+    match found.location {
+        None => {
+            let text = format!(
+                "{whose}: whether the bucket {bucket} is where the dataset is, in {location}, cannot be seen"
+            );
+            let remedy = "look yourself, or grant the account storage.buckets.get on the bucket; a run does not need it";
+            push(out, Level::Note, "unseen_location", text, remedy);
+        }
+        Some(found) if !may_load(&found, &location) => {
+            let text = format!(
+                "{whose}: the bucket {bucket} is in {found} and the dataset in {location}: load jobs cannot read from there"
+            );
+            push(out, Level::Error, "wrong_location", text, "name a bucket in the dataset's location");
+        }
+        Some(_) => {}
     }
     let held = gcs.permitted(bucket, &PERMISSIONS).await?;
     let missing: Vec<_> = PERMISSIONS.into_iter().filter(|p| !held.iter().any(|held| held == p)).collect();

@@ -54,7 +54,7 @@ impl Workplace {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
         command.args(words).current_dir(self.0.path()).stdin(Stdio::null()).env("NO_COLOR", "1");
         command
