@@ -241,7 +241,8 @@ def from_pubsub(emulator, delivery):
         time.sleep(0.02)
     address = f"127.0.0.1:{port.read_text().strip()}"
     source = {"type": "pubsub", "project": "bench", "subscriptions": "events-sub", "endpoint": f"http://{address}"}
-    config(source, emulator.sink(delivery))
+    # Messages of one request have one ordering key, if any: these have none, and the config tells the key.
+    config(source, emulator.sink(delivery), tables={f"s.t{n}": {"key": ["id"]} for n in range(5)})
     running = Watched("run", "p.yaml", "--json")
     scripts = pathlib.Path(__file__).resolve().parent.parent / "scripts"
     python = subprocess.run(["sh", str(scripts / "python-pubsub-venv")], capture_output=True, text=True, check=True).stdout.strip()
