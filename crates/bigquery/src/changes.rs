@@ -9,6 +9,9 @@ use crate::own_table::OwnTable;
 use crate::session::Session;
 use crate::target::{SchemaChange, notice};
 
+/// The table's name.
+pub(crate) const NAME: &str = "_schema_changes";
+
 /// Writes schema changes down. What a crash comes between is in the tables, but not here.
 pub(crate) struct ChangeLog(OwnTable);
 
@@ -25,7 +28,7 @@ impl ChangeLog {
             text("to"),
             Field::new("epoch", ColumnType::Int64),
         ];
-        Self(OwnTable::new("_schema_changes", "Columns that Millstream added or altered", fields, None))
+        Self(OwnTable::new(NAME, "Columns that Millstream added or altered", fields, None))
     }
 
     /// Writes the changes of an epoch. That they cannot be written is told and stops nothing: they are made.

@@ -7,6 +7,8 @@ use millstream_core::{Error, Kind, Result};
 
 use crate::config::BigqueryConfig;
 use crate::job::{JobId, Query};
+use crate::names::fold;
+use crate::note::TableNote;
 use crate::resource::{DatasetId, TableId};
 use crate::session::Session;
 use crate::target::notice;
@@ -94,6 +96,18 @@ async fn put(session: &Session, config: &BigqueryConfig, view: &DashboardView) -
     let dataset = DatasetId::new(&config.project, &config.dataset);
     let id = dataset.table(&view.name);
     let sql = view.sql(config);
+    let there = session.rest.table(&id).await?;
+    let description = there.as_ref().and_then(|there| there.description.as_deref());
+    let is_view = there.as_ref().is_some_and(|there| there.view.is_some());
+    // A latest view of the pipeline is in the way too; and a scheduled query may write a table, but none of the pipeline's.
+    let is_taken = session.table(&view.name) == id && session.taken.contains(&fold(&view.name));
+    let is_ours = is_taken || description.and_then(TableNote::read).is_some();
+    let is_table = there.is_some() && !is_view && !matches!(view.kind, ViewKind::Scheduled { .. });
+    if is_ours || is_table {
+        let what = if is_view { "view of the pipeline" } else { "table" };
+        let text = format!("{id} is a {what}, and a view is to have this name: rename one of them");
+        return Err(Error::fatal(text));
+    }
     if let ViewKind::Scheduled { schedule } = &view.kind {
         let found = session.rest.dataset(&dataset).await?;
         let location = found.and_then(|dataset| dataset.location).unwrap_or_else(|| "us".to_owned());
@@ -107,16 +121,15 @@ async fn put(session: &Session, config: &BigqueryConfig, view: &DashboardView) -
         return session.rest.put_scheduled_query(&config.project, &location, &query).await.map(drop);
     }
     let what = if view.kind == ViewKind::Materialized { "MATERIALIZED VIEW" } else { "VIEW" };
-    match session.rest.table(&id).await? {
-        Some(there) if there.view.is_none() => {
-            let text = format!("{id} is a table, and a view is to have this name: rename one of them");
-            return Err(Error::fatal(text));
-        }
+    match there {
         // A view with `*` takes up new columns when it is made anew; a materialized one would be computed again for nothing.
         Some(there) if there.view.as_deref() == Some(&*sql) && view.kind == ViewKind::Materialized => {
             return Ok(());
         }
-        None if !config.create => return Ok(()),
+        None if !config.create => {
+            let text = format!("there is no view {id}, and the config says `create: never`: make it");
+            return Err(Error::fatal(text));
+        }
         _ => {}
     }
     run(session, config, &id, &format!("CREATE OR REPLACE {what} {} AS\n{sql}", id.sql())).await

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millstream_core::bytes::fnv1a;
+use millstream_core::bytes::fnv1a_128;
 use millstream_core::{Body, Cause, Error, Event, Op, RecordBatch, Result, Type};
 use millstream_layout::cell::{write_json, write_json_text};
 
@@ -207,7 +207,8 @@ fn primary_keys(event: &Event) -> Option<String> {
     Some(out)
 }
 
-/// A UUID (version 8: of one's own making) of what an event is known by: table, key and position; without a key, the record's place.
+/// A UUID (version 8: of one's own making) of what an event is known by: table, key and position; without a key, the record's place,
+/// but for a truncate, which its position tells alone.
 fn uuid(event: &Event) -> String {
     let table = &event.schema.table;
     let mut bytes = Vec::with_capacity(128);
@@ -217,6 +218,7 @@ fn uuid(event: &Event) -> String {
     }
     match &event.key {
         Some(key) => bytes.extend(key.as_bytes()),
+        None if event.op == Op::Truncate => {}
         None => {
             let origin = event.origin;
             bytes.extend(origin.partition.to_le_bytes());
@@ -224,18 +226,15 @@ fn uuid(event: &Event) -> String {
             bytes.extend(origin.index.to_le_bytes());
         }
     }
-    let id = event.id.0;
-    bytes.extend(id.to_le_bytes());
-    let first = fnv1a(&bytes);
-    bytes.extend(first.to_le_bytes());
-    let second = fnv1a(&bytes);
+    bytes.extend(event.id.0.to_le_bytes());
+    let hash = fnv1a_128(&bytes);
     format!(
         "{:08x}-{:04x}-8{:03x}-{:04x}-{:012x}",
-        first >> 32,
-        first >> 16 & 0xffff,
-        first & 0xfff,
-        second >> 48 & 0x3fff | 0x8000,
-        second & 0xffff_ffff_ffff
+        hash >> 96,
+        hash >> 80 & 0xffff,
+        hash >> 64 & 0xfff,
+        hash >> 48 & 0x3fff | 0x8000,
+        hash & 0xffff_ffff_ffff
     )
 }
 
@@ -252,6 +251,30 @@ mod tests {
         let schema = RowSchema { table: Arc::new(table.clone()), columns, key: vec![0, 1] };
         let id = EventId::postgres(Incarnation(0), lsn, false);
         Event { schema: Arc::new(schema), key, id, ..Event::sweep(table, Incarnation(0)) }
+    }
+
+    /// The second half was made of the first one, a hash of 64 bits, so that of four billion events two would have had the same UUID. All
+    /// of 128 bits but the six that say what kind of UUID it is.
+    #[test]
+    fn a_uuid_has_all_bits_of_its_hash() {
+        let event = event(Some(Key::from_values([Value::Int(1), Value::Text("x")])), 5);
+        let mut bytes = b"shop\0public\0t\0".to_vec();
+        bytes.extend(event.key.as_ref().unwrap().as_bytes());
+        bytes.extend(event.id.0.to_le_bytes());
+        let kinds = 0xf << 76 | 0x3 << 62;
+        let number = u128::from_str_radix(&uuid(&event).replace('-', ""), 16).unwrap();
+        assert_eq!(number & !kinds, fnv1a_128(&bytes) & !kinds);
+    }
+
+    /// A truncate that comes again from another place is the same.
+    #[test]
+    fn a_truncate_is_known_by_its_position() {
+        let truncate = |offset, lsn| {
+            let origin = millstream_core::event::Origin { partition: 1, offset, index: 0 };
+            uuid(&Event { op: Op::Truncate, origin, ..event(None, lsn) })
+        };
+        assert_eq!(truncate(1, 5), truncate(2, 5));
+        assert_ne!(truncate(1, 5), truncate(1, 6));
     }
 
     #[test]

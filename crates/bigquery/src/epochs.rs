@@ -17,7 +17,7 @@ use crate::session::{Mark, Session};
 use crate::sql::quote_text;
 use crate::table_resource::Partitioning;
 
-const NAME: &str = "_millstream_epochs";
+pub(crate) const NAME: &str = "_millstream_epochs";
 const KEPT: Duration = Duration::from_secs(90 * 86_400);
 
 /// How far an epoch has come.

@@ -10,7 +10,7 @@ use millstream_layout::{
     Change, Shape, StoredKey, StoredTable, TargetColumn, history, object, replica, staging,
 };
 
-use crate::config::Layout;
+use crate::config::{DeleteMode, Layout};
 use crate::dialect;
 use crate::field::{Field, Mode};
 use crate::form::{self, Objects};
@@ -34,6 +34,8 @@ pub(crate) struct Found {
     pub(crate) repeats: bool,
     /// Whether keys of staged rows have NULLs.
     pub(crate) null_in_key: bool,
+    /// Whether rows of a replica that is merged may be marked as deleted.
+    pub(crate) keeps_deleted: bool,
 }
 
 /// What a layout's table holds.
@@ -50,16 +52,27 @@ pub(crate) fn what(layout: Layout) -> &'static str {
 /// What stands behind the name of the replica that a table is the staging of.
 const STAGING_SUFFIX: &str = "__staging";
 
-/// The replica whose staging is called so.
+/// The replica whose staging is called so; behind the suffix may be a number.
 pub(crate) fn staged_for(staging: &str) -> &str {
-    staging.strip_suffix(STAGING_SUFFIX).unwrap_or(staging)
+    staging.rfind(STAGING_SUFFIX).map_or(staging, |end| &staging[..end])
+}
+
+/// Whether a session's replicas are merged and keep rows that are deleted.
+fn keeps_deleted(session: &Session) -> bool {
+    session.config.merge.is_some() && session.config.layout == Layout::Replica { delete: DeleteMode::Soft }
 }
 
 /// A table that has to be there.
 pub(crate) async fn table(session: &Session, id: &TableId) -> Result<Table> {
-    let gone =
-        || Error::fatal(format!("{id} is gone: it was dropped or renamed while the pipeline wrote to it"));
-    session.rest.table(id).await?.ok_or_else(gone)
+    session.rest.table(id).await?.ok_or_else(|| gone(id))
+}
+
+/// A table that was there is not.
+pub(crate) fn gone(id: &TableId) -> Error {
+    Error::fatal(format!(
+        "{id} is gone, with rows of the pipeline: it was dropped or renamed. Rename it back, or copy it from before it was dropped (`bq cp`); \
+         or delete the checkpoint directory and take a new snapshot with a raised `incarnation`"
+    ))
 }
 
 /// The table for rows of `schema`.
@@ -104,7 +117,7 @@ pub(crate) async fn find(
             return Ok(None);
         };
         let source = schema.table.qualified();
-        if at > 0 {
+        if at > 0 && seed.is_none() {
             let text =
                 format!("table {source} is called {base}, because its own name is taken by another table");
             notices.push(notice("table_renamed", text));
@@ -127,7 +140,10 @@ pub(crate) async fn find(
 /// Base names, best first.
 fn candidates(session: &Session, schema: &RowSchema, seed: Option<&StoredTable>) -> Vec<String> {
     if let Some(replica) = seed {
-        return vec![format!("{}{STAGING_SUFFIX}", replica.name)];
+        let first = format!("{}{STAGING_SUFFIX}", replica.name);
+        // A table of the source may be called so.
+        let numbered = (2..100).map(|number| format!("{first}_{number}"));
+        return std::iter::once(first.clone()).chain(numbered).collect();
     }
     let mut bases: Vec<String> = table_candidates(&schema.table, &session.config.table_name)
         .iter()
@@ -243,6 +259,7 @@ async fn create(
         repeats: session.config.history_repeats,
         merged: session.config.merge.is_some(),
         null_in_key: false,
+        keeps_deleted: keeps_deleted(session),
     };
     let partitioning = form::partitioned_by(&session.config).map(|column| Partitioning {
         column: Some(column.to_owned()),
@@ -271,7 +288,8 @@ async fn create(
         return taken.map(Some).ok_or_else(other);
     }
     let repeats = session.config.history_repeats;
-    Ok(Some(Found { stored, actual, truncated: None, repeats, null_in_key: false }))
+    let keeps_deleted = keeps_deleted(session);
+    Ok(Some(Found { stored, actual, truncated: None, repeats, null_in_key: false, keeps_deleted }))
 }
 
 pub(crate) fn labels(session: &Session) -> std::collections::BTreeMap<String, String> {
@@ -309,6 +327,7 @@ fn take_on(
     let repeats = session.config.history_repeats || note.as_ref().is_some_and(|note| note.repeats);
     let truncated = note.as_ref().and_then(|note| note.truncated);
     let null_in_key = note.as_ref().is_some_and(|note| note.null_in_key);
+    let keeps_deleted = keeps_deleted(session) || note.as_ref().is_some_and(|note| note.keeps_deleted);
     let keys = note.map_or_else(
         || vec![StoredKey { columns: schema.key_names().map(str::to_owned).collect(), order, first: true }],
         |note| note.keys,
@@ -353,7 +372,7 @@ fn take_on(
             session.table(name)
         )));
     }
-    Ok(Some(Found { stored, actual, truncated, repeats, null_in_key }))
+    Ok(Some(Found { stored, actual, truncated, repeats, null_in_key, keeps_deleted }))
 }
 
 /// The columns of the source's values in a table, and how many of them it was made with.

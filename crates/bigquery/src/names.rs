@@ -135,6 +135,12 @@ fn escape(name: &str, is_fine: impl Fn(char) -> bool) -> String {
     out
 }
 
+/// Whether a sink keeps a table of this name beside those of the source.
+pub fn is_own_table(name: &str) -> bool {
+    let own = [crate::changes::NAME, crate::envelope::TABLE, crate::epochs::NAME];
+    own.iter().any(|own| fold(own) == fold(name))
+}
+
 /// The longest head that `fits`, and a hash of the whole.
 fn shorten(name: &str, fits: impl Fn(&str) -> bool) -> String {
     let hash = fnv1a(name.as_bytes());

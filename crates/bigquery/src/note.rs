@@ -109,6 +109,8 @@ pub(crate) struct TableNote {
     pub(crate) merged: bool,
     /// Whether rows were staged whose key has a NULL, which takes another comparison.
     pub(crate) null_in_key: bool,
+    /// Whether rows of a replica that is merged may be marked as deleted.
+    pub(crate) keeps_deleted: bool,
 }
 
 impl TableNote {
@@ -125,9 +127,12 @@ impl TableNote {
         if let Some(order) = &self.truncated {
             note.insert("truncated".to_owned(), json!(order.to_string()));
         }
-        for (name, is) in
-            [("repeats", self.repeats), ("merged", self.merged), ("null_in_key", self.null_in_key)]
-        {
+        for (name, is) in [
+            ("repeats", self.repeats),
+            ("merged", self.merged),
+            ("null_in_key", self.null_in_key),
+            ("keeps_deleted", self.keeps_deleted),
+        ] {
             if is {
                 note.insert(name.to_owned(), json!(true));
             }
@@ -149,6 +154,7 @@ impl TableNote {
             repeats: note.get("repeats") == Some(&Json::Bool(true)),
             merged: note.get("merged") == Some(&Json::Bool(true)),
             null_in_key: note.get("null_in_key") == Some(&Json::Bool(true)),
+            keeps_deleted: note.get("keeps_deleted") == Some(&Json::Bool(true)),
         })
     }
 }
@@ -218,6 +224,7 @@ mod tests {
             repeats: true,
             merged: true,
             null_in_key: true,
+            keeps_deleted: true,
         };
         let text = note.describe(None, "Full history");
         assert!(text.starts_with("Full history of public.o'rders\nmillstream: {"), "{text}");

@@ -6,6 +6,7 @@ use millstream_core::{Error, Result};
 use millstream_layout::{changelog, history, staging};
 
 use crate::config::Layout;
+use crate::found;
 use crate::job::{JobId, Query};
 use crate::resource::{DatasetId, TableId};
 use crate::session::{Mark, Session};
@@ -34,6 +35,7 @@ pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
         let Some(table) = table_of(&flush.stream) else { return Err(error.into()) };
         let of_table = token.flushes.iter().filter(|f| table_of(&f.stream).as_ref() == Some(&table));
         let rows: u64 = of_table.map(|f| f.rows).sum();
+        found::table(session, &table).await?;
         let held = rows_of(session, &table, token.mark).await?;
         if held < rows {
             return Err(Error::fatal(format!(

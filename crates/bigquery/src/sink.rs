@@ -367,6 +367,10 @@ impl BigquerySink {
         }
         let changes: Vec<_> =
             self.targets.iter_mut().flat_map(|target| std::mem::take(&mut target.changes)).collect();
+        if self.merger.as_ref().is_some_and(Merger::has_evolved) {
+            // A replica gets its columns with what is merged, an epoch or many after its staging.
+            self.dashboard.renew();
+        }
         self.dashboard.put(&self.session, &mut self.notices).await?;
         let mark = self.session.mark;
         let staged = match &mut self.merger {

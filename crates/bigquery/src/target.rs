@@ -117,8 +117,9 @@ impl Target {
         let mut target = Self::of(session, found)?;
         target.seed = seed.map(|replica| replica.shape.clone()).unwrap_or_default();
         let noted = target.found.actual.description.as_deref().and_then(TableNote::read);
-        if noted.is_none_or(|noted| noted.repeats != target.found.repeats) {
-            // A table that somebody else made becomes the sink's; one that may hold rows twice now is told.
+        let Found { repeats, keeps_deleted, .. } = target.found;
+        if noted.is_none_or(|noted| (noted.repeats, noted.keeps_deleted) != (repeats, keeps_deleted)) {
+            // A table that somebody else made becomes the sink's; what it may hold from now on is told.
             target.describe(session).await?;
         }
         target.put_options(session).await?;
@@ -172,6 +173,12 @@ impl Target {
     /// Whether rows were staged since the last time that this was asked.
     pub(crate) fn take_staged(&mut self) -> bool {
         std::mem::take(&mut self.staged)
+    }
+
+    /// No row of the replica is marked as deleted any more.
+    pub(crate) async fn removed_deleted(&mut self, session: &Session) -> Result<()> {
+        self.found.keeps_deleted = false;
+        self.describe(session).await
     }
 
     /// Forgets how schemas map to it.
@@ -358,7 +365,10 @@ impl Target {
     ) -> Result<Option<Result<Taken, Obstacle>>> {
         let event = &judged.event;
         let is_keyless = Keyed::now(&self.found.stored).columns.is_empty();
-        if is_keyless || self.truncated.is_some_and(|order| event.order < order) {
+        if is_keyless {
+            return Ok(Some(Ok(Taken::LeftOut)));
+        }
+        if self.truncated.is_some_and(|order| event.order < order) {
             return Ok(Some(Ok(Taken::Superseded)));
         }
         if event.op == Op::Truncate {

@@ -112,6 +112,13 @@ pub fn fnv1a_on(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
+/// FNV-1a of 128 bits, for identities: of some billions of them, two are the same by chance only with 128 bits.
+pub fn fnv1a_128(bytes: &[u8]) -> u128 {
+    const PRIME: u128 = (1 << 88) + 0x13b;
+    let first = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    bytes.iter().fold(first, |h: u128, &b| (h ^ u128::from(b)).wrapping_mul(PRIME))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +130,7 @@ mod tests {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
         assert_eq!(fnv1a_on(fnv1a(b"foo"), b"bar"), fnv1a(b"foobar"));
+        assert_eq!(fnv1a_128(b"foobar"), 0x343e_1662_793c_64bf_6f0d_3597_ba44_6f18);
     }
 
     proptest! {

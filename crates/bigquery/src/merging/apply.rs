@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use millstream_core::bytes::fnv1a;
+use millstream_core::sink::SinkNotice;
 use millstream_core::{Error, Kind, Order, Result};
-use millstream_layout::{Change, StoredTable};
+use millstream_layout::{Change, StoredTable, replica};
 use tokio::time::{Instant, sleep};
 
 use super::statement::{Statement, Truncate, Window};
@@ -18,7 +19,7 @@ use crate::field::Field;
 use crate::found::{self, Found};
 use crate::job::{JobId, Query};
 use crate::names::fold;
-use crate::note;
+use crate::note::{self, TableNote};
 use crate::resource::TableId;
 use crate::session::Session;
 use crate::target::{SchemaChange, Target};
@@ -52,7 +53,7 @@ pub(super) struct Applier {
 #[derive(Default)]
 struct Merged {
     changes: Vec<SchemaChange>,
-    notices: Vec<millstream_core::sink::SinkNotice>,
+    notices: Vec<SinkNotice>,
 }
 
 impl Applier {
@@ -110,6 +111,7 @@ impl Applier {
                     self.failing.remove(&table);
                     changes.extend(merged.changes);
                     let mut state = lock(&self.state);
+                    state.has_evolved |= !changes.is_empty();
                     state.notices.extend(merged.notices);
                     let is_done = state.staged.get(&table).is_some_and(|staged| staged.last <= to);
                     if is_done {
@@ -152,10 +154,7 @@ impl Applier {
     async fn try_merge(&self, name: &str, since: i64, to: i64) -> Result<Merged> {
         let staging = self.staging.table(name);
         let Some(actual) = self.staging.rest.table(&staging).await? else {
-            return Err(Error::fatal(format!(
-                "{staging} is gone, with rows that were not merged yet: it was dropped or renamed; take a new snapshot with a raised \
-                 `incarnation`"
-            )));
+            return Err(found::gone(&staging));
         };
         let Some((stored, note)) = found::described(self.staging.config.layout, name, &actual) else {
             return Err(Error::fatal(format!(
@@ -199,12 +198,32 @@ impl Applier {
                 Some(_) => {}
             }
         }
-        let found = Found { stored, actual, truncated: None, repeats: false, null_in_key: false };
+        let noted = actual.description.as_deref().and_then(TableNote::read);
+        let (repeats, keeps_deleted) =
+            noted.map_or((false, false), |noted| (noted.repeats, noted.keeps_deleted));
+        let found = Found { stored, actual, truncated: None, repeats, null_in_key: false, keeps_deleted };
         let mut target = Target::of(&self.session, found)?;
         let mut merged = Merged::default();
         target.evolve(&self.session, &changes, &mut merged.notices).await?;
         merged.changes.append(&mut target.changes);
+        if keeps_deleted && !self.keeps_deleted {
+            merged.notices.extend(self.remove_deleted(id).await?);
+            target.removed_deleted(&self.session).await?;
+        }
         Ok(merged)
+    }
+
+    /// Removes the rows that an earlier run marked as deleted. It may run again: there is nothing to remove then.
+    async fn remove_deleted(&self, id: &TableId) -> Result<Option<SinkNotice>> {
+        let deleted = &replica::own_columns()[1].name;
+        let sql = format!("DELETE FROM {} WHERE {deleted}", id.sql());
+        let job = JobId::random(&self.session.config.project, self.session.config.location.clone());
+        let what = format!("removing rows of {id} that are marked as deleted");
+        let job = self.session.rest.run_query(&job, &Query::new(sql), &what, STATEMENT_PATIENCE).await?;
+        let text =
+            format!("rows of {id} that an earlier run with `delete: soft` kept as deleted were removed");
+        let count = job.rows.unwrap_or_default();
+        Ok((count > 0).then_some(SinkNotice { code: "deleted_rows_removed", text, count }))
     }
 
     /// The last truncate among the rows of a window.

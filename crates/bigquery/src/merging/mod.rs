@@ -49,6 +49,8 @@ struct State {
     /// Why a table cannot be merged.
     failure: Option<(String, millstream_core::Kind)>,
     notices: Vec<SinkNotice>,
+    /// Columns of replicas changed since somebody asked.
+    has_evolved: bool,
 }
 
 type Shared = Arc<Mutex<State>>;
@@ -177,6 +179,11 @@ impl Merger {
     /// Merges all that is committed, now.
     pub(crate) async fn finish(&self) -> Result<()> {
         self.applier.lock().await.merge_until_done(ATTEMPTS).await
+    }
+
+    /// Whether columns of replicas changed since the last time that this was asked.
+    pub(crate) fn has_evolved(&self) -> bool {
+        std::mem::take(&mut lock(&self.state).has_evolved)
     }
 
     /// What was changed since the last time.

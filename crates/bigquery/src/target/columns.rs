@@ -171,6 +171,7 @@ impl Target {
             repeats: self.found.repeats,
             merged: session.config.merge.is_some(),
             null_in_key: self.found.null_in_key,
+            keeps_deleted: self.found.keeps_deleted,
         };
         let what = found::what(session.config.layout);
         let patch = TablePatch {

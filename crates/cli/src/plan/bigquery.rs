@@ -138,6 +138,10 @@ impl Checker<'_> {
                     "letters, digits, `_` and `-`",
                 );
             }
+            if names::is_own_table(&view.name) {
+                let text = format!("`{}` is a table of Millstream's own", view.name);
+                self.problem(&at("name"), text, "choose another name");
+            }
             if views.iter().any(|other| other.name == view.name) {
                 self.problem(&at("name"), format!("two views are called `{}`", view.name), "");
             }

@@ -67,6 +67,44 @@ fn a_view_waits_for_its_table() {
     assert_eq!(warehouse.query("SELECT * FROM d.later"), ["5"]);
 }
 
+/// A scheduled query took any name, also that of a table of the pipeline, which it would have overwritten each night; and a view took the
+/// place of a latest view.
+#[test]
+fn no_view_takes_the_place_of_what_the_pipeline_keeps() {
+    let warehouse = Warehouse::start();
+    let views = "views: [{ name: t_raw, kind: scheduled-query, schedule: every 24 hours, sql: SELECT 1 AS a }, \
+                 { name: t_latest, sql: SELECT 1 AS a }]";
+    let place = Workplace::new(&warehouse.config(&format!("layout: append, {views}"), ""));
+    for lsn in [10, 11] {
+        append(&place, &[change("u", lsn, json!({ "id": 1 }), json!({ "id": 1, "v": lsn }))]);
+        let ended = place.run(&["run", "p.yaml"]).ok();
+        assert!(ended.err.contains("p.d.t_raw is a table, and a view is to have this name"), "{}", ended.err);
+        assert!(ended.err.contains("p.d.t_latest is a view of the pipeline"), "{}", ended.err);
+        assert!(transfers(&warehouse).is_empty());
+        assert_eq!(warehouse.query("SELECT v FROM d.t_latest"), [lsn.to_string()]);
+    }
+}
+
+/// With `create: never` a view that is not there was left out without a word.
+#[test]
+fn a_view_that_may_not_be_made_is_told() {
+    let warehouse = Warehouse::start();
+    let place = Workplace::new(&warehouse.config("layout: append", ""));
+    append(&place, &[change("c", 10, json!({ "id": 1 }), json!({ "id": 1 }))]);
+    written(&place);
+    place.write(
+        "p.yaml",
+        warehouse.config("layout: append, create: never, views: [{ name: v, sql: SELECT 1 AS a }]", ""),
+    );
+    append(&place, &[change("c", 11, json!({ "id": 2 }), json!({ "id": 2 }))]);
+    let ended = place.run(&["run", "p.yaml"]).ok();
+    assert!(
+        ended.err.contains("there is no view p.d.v, and the config says `create: never`"),
+        "{}",
+        ended.err
+    );
+}
+
 #[test]
 fn what_makes_no_sense_is_told() {
     let warehouse = Warehouse::start();
@@ -75,6 +113,7 @@ fn what_makes_no_sense_is_told() {
         ("{ name: v, file: nowhere.sql }", "cannot read this query"),
         ("{ name: v, kind: scheduled-query, sql: SELECT 1 }", "needs a `schedule`"),
         ("{ name: v, sql: SELECT 1, schedule: every day }", "only for `kind: scheduled-query`"),
+        ("{ name: _millstream_epochs, sql: SELECT 1 }", "a table of Millstream's own"),
         ("{ name: v, sql: SELECT 1 }, { name: v, sql: SELECT 2 }", "two views are called `v`"),
     ] {
         let place = Workplace::new(&warehouse.config(&format!("views: [{view}]"), ""));

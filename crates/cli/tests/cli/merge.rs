@@ -137,6 +137,96 @@ fn a_truncate_is_merged_in_its_order() {
     }
 }
 
+/// Rows that a run with `delete: soft` had marked stayed for ever once the config said `delete: hard`. They go with the next merge of their
+/// table, by one statement; later runs have nothing to look for.
+#[test]
+fn rows_marked_as_deleted_go_when_deletes_become_hard() {
+    let warehouse = Warehouse::start();
+    let config = |delete: &str| warehouse.config(&format!("{MERGE}, delete: {delete}"), "");
+    let deletes = || {
+        let jobs = warehouse.call("jobs", None);
+        let sql = |job: &Json| job["configuration"]["query"]["query"].as_str().unwrap_or_default().to_owned();
+        jobs["jobs"].as_array().unwrap().iter().map(sql).filter(|sql| sql.starts_with("DELETE")).count()
+    };
+    let rows = || warehouse.query("SELECT id, v, _metadata_deleted FROM d.t ORDER BY id");
+    let place = Workplace::new(&config("soft"));
+    append(
+        &place,
+        &[
+            change("c", 10, id(1), json!({ "id": 1, "v": "a" })),
+            change("c", 11, id(2), json!({ "id": 2, "v": "b" })),
+        ],
+    );
+    written(&place);
+    append(&place, &[change("d", 12, id(1), json!(null))]);
+    written(&place);
+    assert_eq!(rows(), ["1|a|true", "2|b|false"]);
+    assert_eq!(deletes(), 0);
+    place.write("p.yaml", config("hard"));
+    append(&place, &[change("c", 13, id(3), json!({ "id": 3, "v": "c" }))]);
+    let ended = place.run(&["run", "p.yaml", "--json"]).ok();
+    assert_eq!(rows(), ["2|b|false", "3|c|false"]);
+    assert!(ended.out.contains("deleted_rows_removed"), "{}", ended.out);
+    // What is older than the delete stays away.
+    append(&place, &[change("u", 11, id(1), json!({ "id": 1, "v": "old" }))]);
+    append(&place, &[change("u", 14, id(3), json!({ "id": 3, "v": "c2" }))]);
+    written(&place);
+    assert_eq!(rows(), ["2|b|false", "3|c2|false"]);
+    assert_eq!(deletes(), 1);
+    // And back: marked again, and removed again.
+    place.write("p.yaml", config("soft"));
+    append(&place, &[change("d", 15, id(2), json!(null))]);
+    written(&place);
+    assert_eq!(rows(), ["2|b|true", "3|c2|false"]);
+    place.write("p.yaml", config("hard"));
+    append(&place, &[change("u", 16, id(3), json!({ "id": 3, "v": "c3" }))]);
+    written(&place);
+    assert_eq!((rows(), deletes()), (vec!["3|c3|false".to_owned()], 2));
+}
+
+/// A table of the source whose name was that of another one's staging ended the run: "no free name".
+#[test]
+fn a_table_may_be_called_like_a_staging() {
+    let named =
+        |name: &str, line: String| line.replace(r#"\"table\":\"t\""#, &format!(r#"\"table\":\"{name}\""#));
+    for first in ["t__staging", "t"] {
+        let warehouse = Warehouse::start();
+        let place = Workplace::new(&warehouse.config("layout: replica, delivery: merge", ""));
+        let second = if first == "t" { "t__staging" } else { "t" };
+        for (lsn, name) in [(10, first), (20, second), (30, first), (40, second)] {
+            let row = json!({ "id": 1, "v": format!("{name}{lsn}") });
+            append(&place, &[named(name, change("u", lsn, id(1), row))]);
+            written(&place);
+        }
+        let replica = if first == "t" { "s_t__staging" } else { "t__staging" };
+        assert_eq!(warehouse.query("SELECT v FROM d.t"), [if first == "t" { "t30" } else { "t40" }]);
+        let expected = if first == "t" { "t__staging40" } else { "t__staging30" };
+        assert_eq!(warehouse.query(&format!("SELECT v FROM d.{replica}")), [expected], "{first} first");
+    }
+}
+
+/// A view was made anew with the staging's new column, before the replica had it, and kept the columns of before until the run ended.
+#[test]
+fn views_follow_a_replica_that_is_merged() {
+    let warehouse = Warehouse::start();
+    let sink = "layout: replica, delivery: merge, apply: { interval: 1s }, views: [{ name: all_rows, sql: SELECT * FROM d.t }]";
+    let place = Workplace::new(&warehouse.config(sink, ", follow: true, poll_interval: 20ms"));
+    append(&place, &[change("c", 10, id(1), json!({ "id": 1, "v": "a" }))]);
+    let first = |sql: &str| warehouse.query(sql).first().cloned().unwrap_or_default();
+    let running = place.start(&["run", "p.yaml"], || first("SELECT v FROM d.t") == "a");
+    append(&place, &[change("u", 11, id(1), json!({ "id": 1, "v": "b", "new": 7 }))]);
+    wait(|| first("SELECT new FROM d.t") == "7");
+    // With the next epoch.
+    append(&place, &[change("u", 12, id(1), json!({ "id": 1, "v": "c", "new": 8 }))]);
+    let has_new = || {
+        let fields = warehouse.table("all_rows")["schema"]["fields"].clone();
+        fields.as_array().is_some_and(|fields| fields.iter().any(|field| field["name"] == "new"))
+    };
+    wait(has_new);
+    running.signal("TERM");
+    running.end().ok();
+}
+
 /// One table is never written in both ways.
 #[test]
 fn a_replica_stays_with_its_way() {
@@ -224,5 +314,34 @@ fn what_makes_no_sense_is_told() {
         let place = Workplace::new(&warehouse.config(sink, ""));
         let ended = place.run(&["run", "p.yaml"]);
         assert!(ended.code == 2 && ended.err.contains(expected), "{sink}: {}", ended.err);
+    }
+}
+
+/// After one of the two tables was dropped, a raised `incarnation` was said to help, or nothing was, and a start failed for ever. The error
+/// says what helps, and it does.
+#[test]
+fn tables_that_were_dropped_end_the_run_with_what_to_do() {
+    let warehouse = Warehouse::start();
+    let sink = format!("{MERGE}, apply: {{ interval: 1h }}");
+    let place = Workplace::new(&warehouse.config(&sink, ", follow: true, poll_interval: 20ms"));
+    let staged = |count: &str| warehouse.query("SELECT COUNT(*) FROM staged.t__staging") == [count];
+    for (lsn, table) in [(10, "d.t"), (11, "staged.t__staging")] {
+        append(&place, &[change("u", lsn, id(1), json!({ "id": 1, "v": lsn }))]);
+        let running = place.start(&["run", "p.yaml"], || staged("1"));
+        running.signal("KILL");
+        running.end();
+        warehouse.query(&format!("DROP TABLE {table}"));
+        let ended = place.run(&["run", "p.yaml"]);
+        let said = format!("p.{table} is gone, with rows of the pipeline");
+        assert!(ended.code == 1 && ended.err.contains(&said), "{}", ended.err);
+        assert!(ended.err.contains("delete the checkpoint directory"), "{}", ended.err);
+        std::fs::remove_dir_all(place.path(".millstream")).unwrap();
+        let running = place.start(&["run", "p.yaml"], || staged(if table == "d.t" { "2" } else { "1" }));
+        running.signal("TERM");
+        running.end().ok();
+        assert_eq!(warehouse.query("SELECT v FROM d.t"), [lsn.to_string()]);
+        warehouse.query("DROP TABLE d.t");
+        warehouse.query("DROP TABLE staged.t__staging");
+        std::fs::remove_dir_all(place.path(".millstream")).unwrap();
     }
 }

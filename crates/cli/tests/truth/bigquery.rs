@@ -13,6 +13,7 @@ use crate::cell::{Cell, literal, quote};
 use crate::chaos::{on_two_threads, records};
 use crate::comparison::{Difference, View};
 use crate::corpus::{self, Variant};
+use crate::envelope;
 use crate::events::Events;
 use crate::feeder::{self, Random};
 use crate::pipeline::Pipeline;
@@ -67,7 +68,7 @@ impl Emulator {
     }
 
     /// All rows of a query.
-    fn query(&self, project: &str, sql: &str) -> (Vec<Json>, Vec<Json>) {
+    pub(crate) fn query(&self, project: &str, sql: &str) -> (Vec<Json>, Vec<Json>) {
         let options = json!({ "useInt64Timestamp": true });
         let body =
             json!({ "query": sql, "useLegacySql": false, "maxResults": 5000, "formatOptions": options });
@@ -110,6 +111,7 @@ impl Emulator {
             sink("hard", replica("hard")),
             sink("history", json!({ "layout": "append" })),
             sink("changelog", json!({ "layout": "changelog" })),
+            sink("envelope", json!({ "layout": "envelope" })),
         ])
     }
 
@@ -314,6 +316,7 @@ pub(crate) fn verdict(
         // Rows may be there twice, none may be missing.
         wrong.retain(|line| line.ends_with(" 0 rows"));
     }
+    wrong.extend(envelope::differences(emulator, project, variant, &events));
     if report.is_empty() && wrong.is_empty() {
         return String::new();
     }

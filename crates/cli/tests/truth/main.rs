@@ -17,6 +17,7 @@ mod civil;
 mod comparison;
 mod corpus;
 mod declared;
+mod envelope;
 mod events;
 mod feeder;
 mod generated;
