@@ -64,9 +64,9 @@ docs:
 bench:
 	bash benches/run.sh $(BENCH)
 
-# Against BigQuery itself: PROJECT=…, and DATASET=, LOCATION= if you like; left out without credentials.
+# Against BigQuery itself: PROJECT=…, and DATASET=, LOCATION=, BUCKET= (for load jobs) if you like; left out without credentials.
 bigquery-live: build
-	PROJECT=$(PROJECT) DATASET=$(or $(DATASET),millstream_live) LOCATION=$(or $(LOCATION),US) sh scripts/bigquery-live
+	PROJECT=$(PROJECT) DATASET=$(or $(DATASET),millstream_live) LOCATION=$(or $(LOCATION),US) BUCKET=$(BUCKET) sh scripts/bigquery-live
 
 fuzz:
 	sh scripts/fuzz

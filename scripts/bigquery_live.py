@@ -19,14 +19,19 @@ BINARY = os.environ.get("MILLSTREAM", str(ROOT / "target/release/millstream"))
 PROJECT = os.environ["PROJECT"]
 PREFIX = os.environ.get("DATASET", "millstream_live")
 LOCATION = os.environ.get("LOCATION", "US")
-REST, GRPC = os.environ.get("EMULATOR_REST"), os.environ.get("EMULATOR_GRPC")
+REST, GRPC, GCS = (os.environ.get(f"EMULATOR_{name}") for name in ["REST", "GRPC", "GCS"])
+BUCKET = os.environ.get("BUCKET")
 SINKS = {
     "exactly_once": {"layout": "append"},
     "at_least_once": {"layout": "append", "delivery": "at-least-once"},
     "changelog": {"layout": "changelog"},
     # Without staleness a query sees every upsert.
     "replica": {"layout": "replica", "freshness": "0s"},
+    "merged": {"layout": "replica", "delivery": "merge", "delete": "hard"},
+    "envelope": {"layout": "envelope"},
 }
+if BUCKET:
+    SINKS["load"] = {"layout": "append", "delivery": "load", "load": {"bucket": BUCKET, "prefix": PREFIX}}
 
 if REST:
     options = {"api_endpoint": f"http://{REST}"}
@@ -90,6 +95,8 @@ try:
             sink = {"type": "bigquery", "name": name.replace("_", "-"), "project": PROJECT, "dataset": dataset(name), "location": LOCATION, **more}
             if REST:
                 sink["endpoints"] = {"rest": f"http://{REST}", "grpc": f"http://{GRPC}"}
+                if name == "load":
+                    sink["endpoints"]["gcs"] = f"http://{GCS}"
             sinks.append(sink)
         config = {
             "pipeline": "bigquery-live",
@@ -104,12 +111,15 @@ try:
         print(f"ran for {time.monotonic() - began:.1f} s")
     for table, key in [("orders", "order_id"), ("customers", "customer_id")]:
         expected = final[f"public.{table}"]
-        for name in ["exactly_once", "at_least_once"]:
+        for name in ["exactly_once", "at_least_once", *(["load"] if BUCKET else [])]:
             good &= compare(f"{name} {table}_latest", rows(f"SELECT * FROM `{PROJECT}.{dataset(name)}.{table}_latest`"), expected, key)
-        good &= compare(f"replica {table}", rows(f"SELECT * FROM `{PROJECT}.{dataset('replica')}.{table}`"), expected, key)
-        counts = [rows(f"SELECT COUNT(*) AS n FROM `{PROJECT}.{dataset(d)}.{table}_{t}`")[0]["n"] for d, t in [("exactly_once", "raw"), ("changelog", "changelog")]]
-        if counts[0] != counts[1]:
-            print(f"WRONG: {table}: {counts[0]} rows in the history, {counts[1]} in the changelog")
+        for name in ["replica", "merged"]:
+            good &= compare(f"{name} {table}", rows(f"SELECT * FROM `{PROJECT}.{dataset(name)}.{table}`"), expected, key)
+        histories = {name: f"{table}_raw`" for name in SINKS if SINKS[name]["layout"] == "append"}
+        histories |= {"changelog": f"{table}_changelog`", "envelope": f"cdc_events` WHERE `table` = '{table}'"}
+        counts = {name: rows(f"SELECT COUNT(*) AS n FROM `{PROJECT}.{dataset(name)}.{of}")[0]["n"] for name, of in histories.items()}
+        if len(set(counts.values())) > 1:
+            print(f"WRONG: {table}: histories of {counts} rows")
             good = False
 finally:
     for name in SINKS:

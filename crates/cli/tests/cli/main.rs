@@ -10,6 +10,7 @@ mod dead_letters;
 mod emulator;
 mod envelope;
 mod http;
+mod live;
 mod loads;
 mod merge;
 mod messages;
