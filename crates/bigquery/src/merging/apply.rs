@@ -152,6 +152,10 @@ impl Applier {
     }
 
     async fn try_merge(&self, name: &str, since: i64, to: i64) -> Result<Merged> {
+        let replica = self.session.table(found::staged_for(name));
+        let what = format!("merging into {replica}");
+        // Before anything else: after a drained run its tables may be dropped, for a new snapshot.
+        let Some(job) = self.job(&replica, (since, to), &what).await? else { return Ok(Merged::default()) };
         let staging = self.staging.table(name);
         let Some(actual) = self.staging.rest.table(&staging).await? else {
             return Err(found::gone(&staging));
@@ -161,7 +165,6 @@ impl Applier {
                 "the description of {staging} was changed: it holds what Millstream knows of the table, so give it back its last line"
             )));
         };
-        let replica = self.session.table(found::staged_for(name));
         let merged = self.bring_up(&replica, &stored).await?;
         let window = Window { since, to, kept_since: to.saturating_sub(self.kept.as_micros() as i64) };
         let truncate = match note.truncated {
@@ -177,7 +180,8 @@ impl Applier {
             window,
             truncate,
         };
-        self.run(&replica, &statement.sql(), (since, to)).await?;
+        let query = Query::new(statement.sql());
+        self.session.rest.run_query(&job, &query, &what, STATEMENT_PATIENCE).await?;
         Ok(merged)
     }
 
@@ -240,25 +244,22 @@ impl Applier {
         Ok(order.map(|order| Truncate { order, timestamp_us: number(1), lsn: number(2) }))
     }
 
-    /// Runs a statement under an id that only the same one has: where the answer was lost, the job is found, and not run again.
-    async fn run(&self, replica: &TableId, sql: &str, (since, to): (i64, i64)) -> Result<()> {
+    /// The job for a window's statement, whose id no other one has; `None` if it ran already: its answer was lost, or the token is from
+    /// before it.
+    async fn job(&self, replica: &TableId, (since, to): (i64, i64), what: &str) -> Result<Option<JobId>> {
         let config = &self.session.config;
         let whose = format!("{}\n{}\n{replica}", config.pipeline, config.name);
-        let query = Query::new(sql);
-        let what = format!("merging into {replica}");
-        for attempt in 0.. {
+        let rest = &self.session.rest;
+        let mut attempt = 0_u32;
+        loop {
             let id = format!("millstream-merge-{:016x}-{since}-{to}-{attempt}", fnv1a(whose.as_bytes()));
             let id = JobId::new(&config.project, config.location.clone(), &id);
-            let rest = &self.session.rest;
-            let Some(before) = rest.job(&id).await? else {
-                rest.run_query(&id, &query, &what, STATEMENT_PATIENCE).await?;
-                return Ok(());
-            };
+            let Some(before) = rest.job(&id).await? else { return Ok(Some(id)) };
             // One that failed keeps its id.
-            if rest.ended(before, STATEMENT_PATIENCE).await?.failed(&what, true).is_ok() {
-                return Ok(());
+            if rest.ended(before, STATEMENT_PATIENCE).await?.failed(what, true).is_ok() {
+                return Ok(None);
             }
+            attempt += 1;
         }
-        Ok(())
     }
 }

@@ -166,7 +166,7 @@ fn rows_marked_as_deleted_go_when_deletes_become_hard() {
     append(&place, &[change("c", 13, id(3), json!({ "id": 3, "v": "c" }))]);
     let ended = place.run(&["run", "p.yaml", "--json"]).ok();
     assert_eq!(rows(), ["2|b|false", "3|c|false"]);
-    assert!(ended.out.contains("deleted_rows_removed"), "{}", ended.out);
+    assert!(ended.out.contains("kept as deleted were removed (×1)"), "{}", ended.out);
     // What is older than the delete stays away.
     append(&place, &[change("u", 11, id(1), json!({ "id": 1, "v": "old" }))]);
     append(&place, &[change("u", 14, id(3), json!({ "id": 3, "v": "c2" }))]);
@@ -343,5 +343,21 @@ fn tables_that_were_dropped_end_the_run_with_what_to_do() {
         warehouse.query("DROP TABLE d.t");
         warehouse.query("DROP TABLE staged.t__staging");
         std::fs::remove_dir_all(place.path(".millstream")).unwrap();
+    }
+}
+
+/// A token is written before what it names is merged, so that after a drained run, too, the next one merged again: with the replica dropped
+/// for a new snapshot, as is said to be the way, that failed. What ran is known by its job.
+#[test]
+fn a_replica_may_be_dropped_after_a_drained_run() {
+    let warehouse = Warehouse::start();
+    let config = warehouse.config(MERGE, "");
+    let place = Workplace::new(&config);
+    for incarnation in 0..3 {
+        place.write("p.yaml", format!("incarnation: {incarnation}\n{config}"));
+        append(&place, &[change("r", 10 + incarnation, id(1), json!({ "id": 1, "v": incarnation }))]);
+        written(&place);
+        assert_eq!(warehouse.query("SELECT v FROM d.t"), [incarnation.to_string()]);
+        warehouse.query("DROP TABLE d.t");
     }
 }
