@@ -66,7 +66,7 @@ pub(crate) struct DuckdbConfig {
     /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
     pub(crate) table_name: Option<String>,
     /// Memory that DuckDB may take before it uses the disk, for all sinks on the file. By default 128 MiB, and
-    /// for many tables 96 KiB a column.
+    /// 256 KiB for each column of its tables.
     pub(crate) memory: Option<Bytes>,
     /// DuckDB's worker threads, for all sinks on the file and for queries of a running pipeline. `1` by default, which writes at the
     /// least cost; more help queries of large tables.
