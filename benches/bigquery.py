@@ -53,7 +53,7 @@ class Emulator:
     def __init__(self, *words):
         ports = WORK / "ports"
         ports.unlink(missing_ok=True)
-        words = ["emulator", "bigquery", "--rest", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--port-file", str(ports), *words]
+        words = ["emulator", "bigquery", "--rest", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--gcs", "127.0.0.1:0", "--port-file", str(ports), *words]
         self.process = subprocess.Popen([BIN, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while len(ports.read_text().split() if ports.exists() else []) < 2:
             time.sleep(0.02)

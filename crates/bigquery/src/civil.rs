@@ -1,8 +1,10 @@
 //! Dates and times of day in the packed form that the write API has for TIME and DATETIME.
 
+use millstream_layout::civil::civil;
+
 use crate::unfit::Unfit;
 
-const DAY_US: i64 = 86_400_000_000;
+pub(crate) const DAY_US: i64 = 86_400_000_000;
 /// 0001-01-01 and 9999-12-31 as days since 1970-01-01.
 const DAYS: std::ops::RangeInclusive<i32> = -719_162..=2_932_896;
 
@@ -60,19 +62,6 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     let day_of_year = (153 * shifted_month + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
     era * 146_097 + day_of_era - 719_468
-}
-
-/// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant's `civil_from_days`).
-pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

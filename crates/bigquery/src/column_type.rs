@@ -119,6 +119,13 @@ impl ColumnType {
         }
     }
 
+    /// Those that columns of a table of Millstream's have, but for structs.
+    #[cfg(test)]
+    pub(crate) fn scalars() -> impl Iterator<Item = Self> {
+        let of_others = [Self::Geography, Self::Record];
+        NAMES.into_iter().map(|(ty, ..)| ty).filter(move |ty| !of_others.contains(ty))
+    }
+
     /// Whether `ALTER COLUMN … SET DATA TYPE` takes a column of this type to `to`. Everything else needs a new column.
     pub fn widens_to(&self, to: &Self) -> bool {
         matches!(

@@ -68,27 +68,16 @@ impl Dashboard {
 
     /// Makes what is due. What cannot be made, such as a view of a table that is not there yet, is told, stops nothing, and is tried again
     /// with the next table or column.
-    pub(crate) async fn put(&mut self, session: &Session, notices: &mut Vec<SinkNotice>) -> Result<()> {
+    pub(crate) async fn put(&mut self, session: &Session, notices: &mut Vec<SinkNotice>) {
         for (view, due) in self.config.views.iter().zip(&mut self.due) {
             if !std::mem::take(due) {
                 continue;
             }
-            match put(session, &self.config, view).await {
-                Ok(()) => {}
-                Err(error) if error.kind() == Kind::Transient => {
-                    *due = true;
-                    notices
-                        .push(notice("view_not_made", format!("{} will be tried again: {error}", view.name)));
-                }
-                Err(error) => {
-                    notices.push(notice(
-                        "view_not_made",
-                        format!("{} is not as it should be: {error}", view.name),
-                    ));
-                }
-            }
+            let Err(error) = put(session, &self.config, view).await else { continue };
+            *due = error.kind() == Kind::Transient;
+            let what = if *due { "will be tried again" } else { "is not as it should be" };
+            notices.push(notice("view_not_made", format!("{} {what}: {error}", view.name)));
         }
-        Ok(())
     }
 }
 
@@ -118,7 +107,7 @@ async fn put(session: &Session, config: &BigqueryConfig, view: &DashboardView) -
             sql: &sql,
             schedule,
         };
-        return session.rest.put_scheduled_query(&config.project, &location, &query).await.map(drop);
+        return session.rest.put_scheduled_query(&config.project, &location, &query).await;
     }
     let what = if view.kind == ViewKind::Materialized { "MATERIALIZED VIEW" } else { "VIEW" };
     match there {

@@ -20,6 +20,7 @@ mod failure;
 mod field;
 mod form;
 mod found;
+mod http;
 mod job;
 mod lane;
 mod load;

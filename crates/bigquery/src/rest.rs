@@ -8,29 +8,22 @@
 
 use std::time::Duration;
 
-use millstream_core::{Error, Result};
+use millstream_core::Result;
 use reqwest::{Method, header};
 use serde_json::Value as Json;
-use tokio::time::{Instant, sleep};
 
-use crate::backoff::Backoff;
-use crate::connection::{Auth, Connection};
+use crate::connection::Connection;
 use crate::failure::{Call, Failure};
+use crate::http::{Http, lost};
 
 const SERVICE: &str = "https://bigquery.googleapis.com";
 const TRANSFER: &str = "https://bigquerydatatransfer.googleapis.com";
 /// For the answer to a call; a query's results are waited for up to 10 s by the service itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a call is tried.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// A way to the REST API. Cheap to clone; connects when it is first used.
 #[derive(Debug, Clone)]
 pub struct Rest {
-    http: reqwest::Client,
-    endpoint: String,
-    auth: Auth,
-    patience: Duration,
+    http: Http,
 }
 
 /// A call's method, place and body.
@@ -77,51 +70,29 @@ impl Rest {
     /// # Errors
     /// If the endpoint is no URL, or no credentials can be found or read.
     pub fn new(connection: &Connection) -> Result<Self> {
-        let endpoint = Connection::url(connection.rest.as_deref().unwrap_or(SERVICE))?;
-        let auth = Auth::new(connection, &endpoint)?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|e| {
-                Error::fatal("cannot set up an HTTP client with the system's root certificates")
-                    .with_source(e)
-            })?;
-        Ok(Self { http, endpoint, auth, patience: PATIENCE })
+        let endpoint = connection.rest.as_deref().unwrap_or(SERVICE);
+        Ok(Self { http: Http::new(connection, endpoint, ANSWER_TIMEOUT)? })
     }
 
     /// Where it connects to.
     pub fn endpoint(&self) -> &str {
-        &self.endpoint
+        &self.http.endpoint
     }
 
     /// The same, but calls that fail for passing reasons are tried no longer than this.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+        Self { http: self.http.with_patience(patience) }
     }
 
     /// Asks until there is an answer, an error that stays, or no more patience.
     pub(crate) async fn ask(&self, ask: &Ask<'_>) -> Result<Json, Failure> {
-        let mut backoff = Backoff::new();
-        let began = Instant::now();
+        let mut tries = self.http.tries(&ask.path);
         loop {
-            let failure = match self.ask_once(ask).await {
+            match self.ask_once(ask).await {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            let wait = backoff.wait();
-            if !failure.is_transient() || began.elapsed() + wait > self.patience {
-                return Err(failure);
+                Err(failure) => tries.again(failure).await?,
             }
-            tracing::debug!(
-                status = failure.status,
-                reason = failure.reason,
-                path = ask.path,
-                "BigQuery is asked again"
-            );
-            sleep(wait).await;
         }
     }
 
@@ -131,26 +102,20 @@ impl Rest {
     }
 
     async fn ask_once(&self, ask: &Ask<'_>) -> Result<Json, Failure> {
-        let headers = self.auth.headers().await.map_err(|e| Failure {
-            status: if e.is_transient { 0 } else { 401 },
-            ..Failure::no_answer(e.text)
-        })?;
         let url = match ask.service {
-            Service::Bigquery => format!("{}/bigquery/v2/projects/{}", self.endpoint, ask.path),
-            Service::DataTransfer if self.endpoint == SERVICE => {
+            Service::Bigquery => format!("{}/bigquery/v2/projects/{}", self.http.endpoint, ask.path),
+            Service::DataTransfer if self.http.endpoint == SERVICE => {
                 format!("{TRANSFER}/v1/projects/{}", ask.path)
             }
-            Service::DataTransfer => format!("{}/v1/projects/{}", self.endpoint, ask.path),
+            Service::DataTransfer => format!("{}/v1/projects/{}", self.http.endpoint, ask.path),
         };
-        let mut request = self.http.request(ask.method.clone(), url).query(&ask.query).headers(headers);
+        let mut request = self.http.request(ask.method.clone(), &url).await?.query(&ask.query);
         if let Some(etag) = ask.etag {
             request = request.header(header::IF_MATCH, etag);
         }
         if let Some(body) = &ask.body {
             request = request.json(body);
         }
-        // The URL may hold a page's token and is long: it is left out of errors.
-        let lost = |e: reqwest::Error| Failure::no_answer(causes(&e.without_url()));
         let response = request.send().await.map_err(lost)?;
         let status = response.status();
         let body = response.bytes().await.map_err(lost)?;
@@ -162,18 +127,6 @@ impl Rest {
         }
         serde_json::from_slice(&body).map_err(|_| Failure::no_answer("the answer is no JSON".to_owned()))
     }
-}
-
-/// An error with what is behind it: "error sending request" alone helps nobody.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 /// A name as a segment of a path.

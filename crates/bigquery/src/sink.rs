@@ -349,9 +349,8 @@ impl BigquerySink {
         for target in self.targets.iter_mut().filter(|target| target.is_busy()) {
             work.push(settle(target, &self.session));
         }
-        let settled: Vec<_> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await?;
+        let mut settled: Vec<_> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await?;
         let (mut flushes, mut files) = (Vec::new(), Vec::new());
-        let mut settled = settled;
         if let Some(envelope) = &mut self.envelope {
             settled.push((envelope.name().to_owned(), envelope.settle(&self.session).await?));
         }
@@ -371,7 +370,7 @@ impl BigquerySink {
             // A replica gets its columns with what is merged, an epoch or many after its staging.
             self.dashboard.renew();
         }
-        self.dashboard.put(&self.session, &mut self.notices).await?;
+        self.dashboard.put(&self.session, &mut self.notices).await;
         let mark = self.session.mark;
         let staged = match &mut self.merger {
             None => {
@@ -426,7 +425,7 @@ impl BigquerySink {
         self.by_table.clear();
         self.routes.clear();
         self.session.renew();
-        if self.loads.is_some() || last.is_some_and(|last| last.0.first() == Some(&load::FORMAT)) {
+        if self.loads.is_some() || last.is_some_and(token::names_files) {
             return self.recover_files(location, last).await;
         }
         let last = last.map(token::decode).transpose()?;
@@ -447,7 +446,7 @@ impl BigquerySink {
     async fn recover_files(&mut self, location: Option<String>, last: Option<&CommitToken>) -> Result<()> {
         let (mut mark, mut of_files, mut of_streams) = (None, None, None);
         match last {
-            Some(last) if last.0.first() == Some(&load::FORMAT) => {
+            Some(last) if token::names_files(last) => {
                 mark = Some(load::mark(last)?);
                 of_files = Some(last);
             }
@@ -538,7 +537,7 @@ impl Sink for BigquerySink {
                 merger.finish().await.map_err(|e| e.at(self.named()))?;
                 // The replica's columns came with what was merged.
                 self.dashboard.renew();
-                self.dashboard.put(&self.session, &mut self.notices).await.map_err(|e| e.at(self.named()))?;
+                self.dashboard.put(&self.session, &mut self.notices).await;
             }
             Ok(())
         })

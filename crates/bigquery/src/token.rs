@@ -21,8 +21,13 @@ use crate::session::Mark;
 const FORMAT: u8 = 1;
 /// With staging tables.
 const STAGING: u8 = 2;
-/// The first byte of a token that names files, see [`crate::load`]. One list for all: a changed `delivery` meets the tokens of the one before.
+/// Of files, see [`crate::load`]. One list for all: a changed `delivery` meets the tokens of the one before.
 pub(crate) const FILES: u8 = 3;
+
+/// Whether a token names files that are to be loaded.
+pub(crate) fn names_files(token: &CommitToken) -> bool {
+    token.0.first() == Some(&FILES)
+}
 
 /// Rows of a stream, up to and including one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl ScheduledQuery<'_> {
 }
 
 impl Rest {
-    /// Finds a scheduled query by its display name and makes it what it is to be, or makes it. Answers whether anything changed.
+    /// Finds a scheduled query by its display name and makes it what it is to be, or makes it.
     ///
     /// # Errors
     /// If it cannot be looked up, made or changed.
@@ -55,7 +55,7 @@ impl Rest {
         project: &str,
         location: &str,
         query: &ScheduledQuery<'_>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         // The service's own names of locations are in lower case.
         let place =
             format!("{}/locations/{}/transferConfigs", segment(project), segment(&location.to_lowercase()));
@@ -77,19 +77,17 @@ impl Rest {
                 if page.is_some() {
                     continue;
                 }
-                self.answer(&call, &ask(Ask::post(place, query.to_json()))).await?;
-                return Ok(true);
+                return self.answer(&call, &ask(Ask::post(place, query.to_json()))).await.map(drop);
             };
             if query.is(found) {
-                return Ok(false);
+                return Ok(());
             }
             let name = found["name"].as_str().and_then(|name| name.rsplit('/').next()).unwrap_or_default();
             let mask = ("updateMask", "params,schedule,destinationDatasetId".to_owned());
             let path = format!("{place}/{}", segment(name));
             let body = Some(query.to_json());
-            self.answer(&call, &ask(Ask { query: vec![mask], body, ..Ask::new(Method::PATCH, path) }))
-                .await?;
-            return Ok(true);
+            let change = Ask { query: vec![mask], body, ..Ask::new(Method::PATCH, path) };
+            return self.answer(&call, &ask(change)).await.map(drop);
         }
     }
 }

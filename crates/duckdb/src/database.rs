@@ -116,8 +116,8 @@ impl Database {
     }
 }
 
-/// The least that DuckDB works well with: less made histories slower, more only kept blocks that nobody reads again.
-const MEMORY_MIB: usize = 128;
+/// The least that may be set. More, up to a gigabyte, made no history faster: DuckDB filled it with blocks that nobody read again.
+pub const MEMORY_MIB: usize = 128;
 /// A block of DuckDB's for each column, which a commit may hold of all tables at once. Four tables of every type of column ran out of
 /// 128 MiB, and 2,000 tables of 35 columns out of 48 KiB a column.
 const COLUMN_KIB: usize = 256;

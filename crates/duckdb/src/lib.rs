@@ -31,7 +31,7 @@ mod token;
 mod vectors;
 
 pub use config::{Decimals, DeleteMode, DuckConfig, Layout};
-pub use database::Database;
+pub use database::{Database, MEMORY_MIB};
 pub use ident::{literal, qualify, quote};
 pub use listing::{ListedColumn, ListedTable, tables, views};
 pub use query::{Answer, query};

@@ -29,7 +29,8 @@ pub fn date_time_text(us: i64) -> String {
 }
 
 /// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant's `civil_from_days`).
-fn civil(days: i64) -> (i64, i64, i64) {
+#[inline]
+pub fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::rest::decoded;
+use crate::rest::{beside, decoded, json_response};
 use crate::warehouse::Warehouse;
 
 pub(crate) use bucket::Buckets;
@@ -81,15 +81,11 @@ async fn answer(
     body: Bytes,
 ) -> Response {
     let path = uri.path().to_owned();
-    // Files and checksums take a while.
-    let work = tokio::task::spawn_blocking(move || {
+    beside(move || {
         let call = Call { warehouse, query, headers, body };
         route(&call, &method, &path).and_then(|done| call.warehouse.dice().rest_answer(done))
-    });
-    match work.await {
-        Ok(answered) => answered.unwrap_or_else(IntoResponse::into_response),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    })
+    .await
 }
 
 fn route(call: &Call, method: &Method, path: &str) -> Result<Response, Failure> {
@@ -100,7 +96,7 @@ fn route(call: &Call, method: &Method, path: &str) -> Result<Response, Failure> 
         ("GET", ["storage", "v1", "b"]) => list_buckets(call),
         ("GET", ["storage", "v1", "b", bucket]) => {
             call.begin("buckets.get", bucket, None)?;
-            Ok(answered(call.warehouse.buckets.lock().bucket(bucket)?.to_json(bucket)))
+            Ok(json_response(call.warehouse.buckets.lock().bucket(bucket)?.to_json(bucket)))
         }
         ("DELETE", ["storage", "v1", "b", bucket]) => {
             call.begin("buckets.delete", bucket, None)?;
@@ -111,7 +107,7 @@ fn route(call: &Call, method: &Method, path: &str) -> Result<Response, Failure> 
             call.begin("buckets.testIamPermissions", bucket, None)?;
             call.warehouse.buckets.lock().bucket(bucket)?;
             // Whoever asks is the owner; a name that comes several times is known by its last value only.
-            Ok(answered(json!({"kind": "storage#testIamPermissionsResponse", "permissions": OWNERS})))
+            Ok(json_response(json!({"kind": "storage#testIamPermissionsResponse", "permissions": OWNERS})))
         }
         ("GET", ["storage", "v1", "b", bucket, "o"]) => list(call, bucket),
         ("GET", ["storage", "v1", "b", bucket, "o", object]) => {
@@ -139,10 +135,6 @@ const OWNERS: [&str; 5] = [
     "storage.objects.list",
 ];
 
-fn answered(json: Value) -> Response {
-    ([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], json.to_string()).into_response()
-}
-
 fn create(call: &Call) -> Result<Response, Failure> {
     let json = call.json()?;
     let name = json["name"].as_str().unwrap_or_default();
@@ -153,14 +145,14 @@ fn create(call: &Call) -> Result<Response, Failure> {
     call.begin("buckets.insert", name, None)?;
     let buckets = &call.warehouse.buckets;
     buckets.create(&call.warehouse.clock, name, json["location"].as_str().unwrap_or("US"))?;
-    Ok(answered(buckets.lock().bucket(name)?.to_json(name)))
+    Ok(json_response(buckets.lock().bucket(name)?.to_json(name)))
 }
 
 fn list_buckets(call: &Call) -> Result<Response, Failure> {
     call.begin("buckets.list", "", None)?;
     let state = call.warehouse.buckets.lock();
     let items: Vec<_> = state.buckets.iter().map(|(name, bucket)| bucket.to_json(name)).collect();
-    Ok(answered(json!({"kind": "storage#buckets", "items": items})))
+    Ok(json_response(json!({"kind": "storage#buckets", "items": items})))
 }
 
 fn list(call: &Call, bucket: &str) -> Result<Response, Failure> {
@@ -192,14 +184,14 @@ fn list(call: &Call, bucket: &str) -> Result<Response, Failure> {
     if let Some(next) = next {
         json["nextPageToken"] = json!(next);
     }
-    Ok(answered(json))
+    Ok(json_response(json))
 }
 
 fn get(call: &Call, bucket: &str, name: &str, media: bool) -> Result<Response, Failure> {
     call.begin("objects.get", bucket, Some(name))?;
     let object = call.warehouse.buckets.object(bucket, name)?;
     if !media {
-        return Ok(answered(object.to_json(bucket, name)));
+        return Ok(json_response(object.to_json(bucket, name)));
     }
     let headers = [
         (header::CONTENT_TYPE, object.content_type.clone()),

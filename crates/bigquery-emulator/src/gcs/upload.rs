@@ -5,9 +5,10 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
+use super::Call;
 use super::bucket::{Session, Target};
-use super::{Call, answered};
 use crate::failure::{Failure, Reason};
+use crate::rest::json_response;
 
 /// Parts, but for the last, are a multiple of this.
 const UNIT: usize = 256 << 10;
@@ -55,7 +56,7 @@ fn target(call: &Call, bucket: &str, metadata: &Value, kind: &str) -> Result<Tar
 
 fn whole(call: &Call, target: Target, bytes: Bytes) -> Result<Response, Failure> {
     call.begin("objects.insert", &target.bucket, Some(&target.name))?;
-    Ok(answered(call.warehouse.buckets.put(&call.warehouse.clock, &target, bytes)?))
+    Ok(json_response(call.warehouse.buckets.put(&call.warehouse.clock, &target, bytes)?))
 }
 
 /// The metadata, content type and bytes of a multipart upload.
@@ -99,7 +100,7 @@ pub(super) fn part(call: &Call, bucket: &str) -> Result<Response, Failure> {
         let target = session.target.clone();
         drop(state);
         let object = call.warehouse.buckets.object(&target.bucket, &target.name)?;
-        return Ok(answered(object.to_json(&target.bucket, &target.name)));
+        return Ok(json_response(object.to_json(&target.bucket, &target.name)));
     }
     let given = call.header(header::CONTENT_RANGE).unwrap_or("bytes 0-/*");
     let wrong = || Failure::invalid(format!("Failed to parse Content-Range header: {given}"));
@@ -134,7 +135,7 @@ pub(super) fn part(call: &Call, bucket: &str) -> Result<Response, Failure> {
     let (target, bytes) = (session.target.clone(), std::mem::take(&mut session.bytes));
     session.is_done = true;
     drop(state);
-    Ok(answered(call.warehouse.buckets.put(&call.warehouse.clock, &target, bytes.into())?))
+    Ok(json_response(call.warehouse.buckets.put(&call.warehouse.clock, &target, bytes.into())?))
 }
 
 /// Gives up an upload.

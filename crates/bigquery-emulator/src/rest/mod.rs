@@ -89,8 +89,7 @@ async fn answer(
 ) -> Response {
     let path = uri.path().to_owned();
     let if_match = headers.get(header::IF_MATCH).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    // What it does may take the processor and wait for the database.
-    let work = tokio::task::spawn_blocking(move || {
+    beside(move || {
         let body = match body.is_empty() {
             true => Value::Null,
             false => serde_json::from_slice(&body)
@@ -98,16 +97,24 @@ async fn answer(
         };
         let call = Call { warehouse: &warehouse, query, body, if_match };
         let done = route(&call, &method, &path)?;
-        warehouse.dice().rest_answer(done)
-    });
-    match work.await {
-        Ok(Ok(Value::Null)) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Ok(value)) => {
-            ([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], value.to_string()).into_response()
-        }
-        Ok(Err(failure)) => failure.into_response(),
+        Ok(match warehouse.dice().rest_answer(done)? {
+            Value::Null => StatusCode::NO_CONTENT.into_response(),
+            value => json_response(value),
+        })
+    })
+    .await
+}
+
+/// Answers a call by work that may take the processor, and wait for the database or for files.
+pub(crate) async fn beside(work: impl FnOnce() -> Result<Response, Failure> + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answered) => answered.unwrap_or_else(IntoResponse::into_response),
         Err(e) => Failure::new(Reason::InternalError, e.to_string()).into_response(),
     }
+}
+
+pub(crate) fn json_response(value: Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], value.to_string()).into_response()
 }
 
 fn route(call: &Call<'_>, method: &Method, path: &str) -> Result<Value, Failure> {

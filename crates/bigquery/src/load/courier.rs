@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use millstream_core::bytes::{fnv1a, fnv1a_on};
+use millstream_core::bytes::fnv1a_128;
 use millstream_core::{Error, Result};
 use tokio::time::sleep;
 
@@ -139,21 +139,14 @@ impl Courier {
 
     /// The id that a job for these files has, whoever starts it.
     fn id(&self, load: &Load) -> JobId {
-        let mut hashes = [fnv1a(b"millstream"), fnv1a(b"load")];
-        for text in load.uris.iter().chain([&load.table.to_string()]) {
-            for hash in &mut hashes {
-                *hash = fnv1a_on(fnv1a_on(*hash, text.as_bytes()), b"\n");
-            }
-        }
+        let hash = fnv1a_128(format!("{}\n{}", load.uris.join("\n"), load.table).as_bytes());
         let config = &self.session.config;
         let short = |text: &str| text.chars().take(100).collect::<String>();
         let name = format!(
-            "millstream_{}_{}_{}_{:016x}{:016x}",
+            "millstream_{}_{}_{}_{hash:032x}",
             short(&config.pipeline),
             short(&config.name),
-            short(&load.table.table),
-            hashes[0],
-            hashes[1]
+            short(&load.table.table)
         );
         JobId::new(&config.project, self.location.clone(), &name)
     }

@@ -187,7 +187,7 @@ impl OpenFile {
             self.take(bytes);
             Ok::<_, Error>((self, refused))
         });
-        let (mut file, refused) = work.await.map_err(lost)??;
+        let (mut file, refused) = work.await.map_err(broken_off)??;
         let parts = file.ready.len() / PART_BYTES * PART_BYTES;
         if parts > 0 {
             let rest = file.ready.split_off(parts);
@@ -244,7 +244,8 @@ fn unwritten(file: &LoadFile, error: impl Into<Box<dyn std::error::Error + Send 
         .with_source(error)
 }
 
-fn lost(error: tokio::task::JoinError) -> Error {
+/// The task that writes a file has ended early.
+pub(super) fn broken_off(error: tokio::task::JoinError) -> Error {
     Error::transient("the writing of a file was broken off").with_source(error)
 }
 

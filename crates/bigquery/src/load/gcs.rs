@@ -10,28 +10,37 @@ use http::{HeaderMap, HeaderValue, header};
 use millstream_core::{Error, Result};
 use reqwest::Method;
 use serde_json::Value as Json;
-use tokio::time::{Instant, sleep};
 
-use crate::backoff::Backoff;
-use crate::connection::{Auth, Connection};
+use crate::connection::Connection;
 use crate::failure::{Failure, shown};
-use crate::rest::{causes, segment};
+use crate::http::{Http, lost};
+use crate::rest::segment;
 
 const SERVICE: &str = "https://storage.googleapis.com";
 /// For the answer to a call, which may carry some megabytes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a call is tried.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Parts of an upload, but for the last, are a multiple of this.
 pub(super) const PART_UNIT: usize = 256 << 10;
 
 /// A way to Cloud Storage. Cheap to clone; connects when it is first used.
 #[derive(Debug, Clone)]
 pub struct Gcs {
-    http: reqwest::Client,
-    endpoint: String,
-    auth: Auth,
-    patience: Duration,
+    http: Http,
+}
+
+/// A call.
+struct Ask<'a> {
+    method: Method,
+    url: &'a str,
+    query: &'a [(&'a str, String)],
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl<'a> Ask<'a> {
+    fn new(method: Method, url: &'a str) -> Self {
+        Self { method, url, query: &[], headers: HeaderMap::new(), body: Bytes::new() }
+    }
 }
 
 /// A bucket, as far as a sink cares.
@@ -62,24 +71,14 @@ impl Gcs {
     /// # Errors
     /// If the endpoint is no URL, or no credentials can be found or read.
     pub fn new(connection: &Connection) -> Result<Self> {
-        let endpoint = Connection::url(connection.gcs.as_deref().unwrap_or(SERVICE))?;
-        let auth = Auth::new(connection, &endpoint)?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|e| {
-                Error::fatal("cannot set up an HTTP client with the system's root certificates")
-                    .with_source(e)
-            })?;
-        Ok(Self { http, endpoint, auth, patience: PATIENCE })
+        let endpoint = connection.gcs.as_deref().unwrap_or(SERVICE);
+        Ok(Self { http: Http::new(connection, endpoint, ANSWER_TIMEOUT)? })
     }
 
     /// The same, but calls that fail for passing reasons are tried no longer than this.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+        Self { http: self.http.with_patience(patience) }
     }
 
     /// A bucket; `None` if there is none of this name.
@@ -88,8 +87,8 @@ impl Gcs {
     /// If it cannot be looked up.
     pub async fn bucket(&self, name: &str) -> Result<Option<Bucket>> {
         let about = About { what: "look up the bucket", resource: name, permission: "storage.buckets.get" };
-        let url = format!("{}/storage/v1/b/{}", self.endpoint, segment(name));
-        match self.ask(Method::GET, &url, &[], &HeaderMap::new(), &Bytes::new()).await {
+        let url = format!("{}/storage/v1/b/{}", self.http.endpoint, segment(name));
+        match self.ask(Ask::new(Method::GET, &url)).await {
             Ok(answer) => {
                 let json = about.json(&answer)?;
                 Ok(Some(Bucket { location: json["location"].as_str().map(str::to_owned) }))
@@ -112,9 +111,9 @@ impl Gcs {
             resource: bucket,
             permission: "storage.buckets.get",
         };
-        let url = format!("{}/storage/v1/b/{}/iam/testPermissions", self.endpoint, segment(bucket));
+        let url = format!("{}/storage/v1/b/{}/iam/testPermissions", self.http.endpoint, segment(bucket));
         let query: Vec<_> = permissions.iter().map(|p| ("permissions", (*p).to_owned())).collect();
-        let answer = self.ask(Method::GET, &url, &query, &HeaderMap::new(), &Bytes::new()).await;
+        let answer = self.ask(Ask { query: &query, ..Ask::new(Method::GET, &url) }).await;
         let json = about.json(&answer.map_err(|failure| about.error(&failure))?)?;
         let held = json["permissions"].as_array().into_iter().flatten();
         Ok(held.filter_map(|p| p.as_str().map(str::to_owned)).collect())
@@ -128,7 +127,9 @@ impl Gcs {
         let len = bytes.len() as u64;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        match self.ask(Method::POST, &url, &upload_query("media", object), &headers, &bytes).await {
+        let query = upload_query("media", object);
+        let ask = Ask { query: &query, headers, body: bytes, ..Ask::new(Method::POST, &url) };
+        match self.ask(ask).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_conflict() => self.is_there(bucket, object, len).await,
             Err(failure) => Err(about.error(&failure)),
@@ -143,7 +144,7 @@ impl Gcs {
             permission: "storage.objects.create",
         };
         let (url, query) = (self.upload_url(bucket), upload_query("resumable", object));
-        let answer = self.ask(Method::POST, &url, &query, &HeaderMap::new(), &Bytes::new()).await;
+        let answer = self.ask(Ask { query: &query, ..Ask::new(Method::POST, &url) }).await;
         let answer = answer.map_err(|failure| about.error(&failure))?;
         let session = answer.headers.get(header::LOCATION).and_then(|url| url.to_str().ok());
         let session = session
@@ -164,13 +165,13 @@ impl Gcs {
             resource: bucket,
             permission: "storage.objects.list",
         };
-        let url = format!("{}/storage/v1/b/{}/o", self.endpoint, segment(bucket));
+        let url = format!("{}/storage/v1/b/{}/o", self.http.endpoint, segment(bucket));
         let (mut names, mut page) = (Vec::new(), None);
         loop {
             let mut query =
                 vec![("prefix", prefix.to_owned()), ("fields", "nextPageToken,items(name)".to_owned())];
             query.extend(page.take().map(|token| ("pageToken", token)));
-            let answer = self.ask(Method::GET, &url, &query, &HeaderMap::new(), &Bytes::new()).await;
+            let answer = self.ask(Ask { query: &query, ..Ask::new(Method::GET, &url) }).await;
             let json = about.json(&answer.map_err(|failure| about.error(&failure))?)?;
             let items = json["items"].as_array().into_iter().flatten();
             names.extend(items.filter_map(|item| item["name"].as_str().map(str::to_owned)));
@@ -186,7 +187,7 @@ impl Gcs {
         let about =
             About { what: "delete the object", resource: object, permission: "storage.objects.delete" };
         let url = self.object_url(bucket, object);
-        match self.ask(Method::DELETE, &url, &[], &HeaderMap::new(), &Bytes::new()).await {
+        match self.ask(Ask::new(Method::DELETE, &url)).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_not_found() => Ok(()),
             Err(failure) => Err(about.error(&failure)),
@@ -198,7 +199,7 @@ impl Gcs {
         let about = About { what: "read the object", resource: object, permission: "storage.objects.get" };
         let url = self.object_url(bucket, object);
         let query = [("fields", "size".to_owned())];
-        let answer = self.ask(Method::GET, &url, &query, &HeaderMap::new(), &Bytes::new()).await;
+        let answer = self.ask(Ask { query: &query, ..Ask::new(Method::GET, &url) }).await;
         let json = about.json(&answer.map_err(|failure| about.error(&failure))?)?;
         if json["size"].as_str().and_then(|size| size.parse().ok()) == Some(len) {
             return Ok(());
@@ -210,57 +211,30 @@ impl Gcs {
     }
 
     fn upload_url(&self, bucket: &str) -> String {
-        format!("{}/upload/storage/v1/b/{}/o", self.endpoint, segment(bucket))
+        format!("{}/upload/storage/v1/b/{}/o", self.http.endpoint, segment(bucket))
     }
 
     fn object_url(&self, bucket: &str, object: &str) -> String {
-        format!("{}/storage/v1/b/{}/o/{}", self.endpoint, segment(bucket), segment(object))
+        format!("{}/storage/v1/b/{}/o/{}", self.http.endpoint, segment(bucket), segment(object))
     }
 
     /// Asks until there is an answer, an error that stays, or no more patience.
-    async fn ask(
-        &self,
-        method: Method,
-        url: &str,
-        query: &[(&str, String)],
-        headers: &HeaderMap,
-        body: &Bytes,
-    ) -> Result<Answer, Failure> {
-        let (mut backoff, began) = (Backoff::new(), Instant::now());
+    async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
+        let mut tries = self.http.tries("Cloud Storage");
         loop {
-            let failure = match self.ask_once(method.clone(), url, query, headers, body).await {
+            match self.ask_once(&ask).await {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            let wait = backoff.wait();
-            if !failure.is_transient() || began.elapsed() + wait > self.patience {
-                return Err(failure);
+                Err(failure) => tries.again(failure).await?,
             }
-            tracing::debug!(status = failure.status, reason = failure.reason, "Cloud Storage is asked again");
-            sleep(wait).await;
         }
     }
 
-    async fn ask_once(
-        &self,
-        method: Method,
-        url: &str,
-        query: &[(&str, String)],
-        headers: &HeaderMap,
-        body: &Bytes,
-    ) -> Result<Answer, Failure> {
-        let credentials = self.auth.headers().await.map_err(|e| Failure {
-            status: if e.is_transient { 0 } else { 401 },
-            ..Failure::no_answer(e.text)
-        })?;
-        let request = self.http.request(method, url).query(query);
+    async fn ask_once(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+        let request = self.http.request(ask.method.clone(), ask.url).await?.query(ask.query);
         let request = request
-            .headers(credentials)
-            .headers(headers.clone())
-            .header(header::CONTENT_LENGTH, body.len())
-            .body(body.clone());
-        // The URL of an upload is a secret of its own.
-        let lost = |e: reqwest::Error| Failure::no_answer(causes(&e.without_url()));
+            .headers(ask.headers.clone())
+            .header(header::CONTENT_LENGTH, ask.body.len())
+            .body(ask.body.clone());
         let response = request.send().await.map_err(lost)?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.map_err(lost)?;
@@ -294,7 +268,7 @@ impl Upload {
             About { what: "write the object", resource: &object, permission: "storage.objects.create" };
         let (first, end) = (self.sent, self.sent + part.len() as u64);
         let total = if is_last { end.to_string() } else { "*".to_owned() };
-        let (mut backoff, began) = (Backoff::new(), Instant::now());
+        let mut tries = self.gcs.http.tries("Cloud Storage");
         while is_last || self.sent < end {
             let rest = part.slice((self.sent - first) as usize..);
             let range = match rest.len() {
@@ -313,11 +287,7 @@ impl Upload {
             if failure.is_conflict() {
                 return self.gcs.is_there(&self.bucket, &self.object, end).await;
             }
-            let wait = backoff.wait();
-            if !failure.is_transient() || began.elapsed() + wait > self.gcs.patience {
-                return Err(about.error(&failure));
-            }
-            sleep(wait).await;
+            tries.again(failure).await.map_err(|failure| about.error(&failure))?;
             // What it has of the part may be all, some or nothing.
             if let Ok(true) = self.ask("bytes */*", &Bytes::new()).await {
                 return Ok(());
@@ -332,7 +302,8 @@ impl Upload {
         if let Ok(range) = HeaderValue::from_str(range) {
             headers.insert(header::CONTENT_RANGE, range);
         }
-        let answer = self.gcs.ask_once(Method::PUT, &self.session, &[], &headers, bytes).await?;
+        let ask = Ask { headers, body: bytes.clone(), ..Ask::new(Method::PUT, &self.session) };
+        let answer = self.gcs.ask_once(&ask).await?;
         if answer.status != 308 {
             return Ok(true);
         }

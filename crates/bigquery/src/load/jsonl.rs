@@ -7,14 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use millstream_layout::civil::date_text;
 
 use super::wire::{self, Malformed, Raw};
-use crate::civil;
+use crate::civil::{self, DAY_US};
 use crate::column_type::ColumnType;
 use crate::field::{Field, Mode};
 use crate::rows::Rows;
-
-const DAY_US: i64 = 86_400_000_000;
 
 /// A file of JSON lines that is being written.
 pub(super) struct JsonFile {
@@ -132,7 +131,7 @@ fn put_value(field: &Field, raw: Raw<'_>, out: &mut String) -> Result<(), BadLin
             match ty {
                 // In quotes, since numbers beyond 2^53 are read as doubles.
                 ColumnType::Int64 => drop(write!(out, "{v}")),
-                ColumnType::Date => put_date(v, out),
+                ColumnType::Date => out.push_str(&date_text(v)),
                 ColumnType::Time => put_time(civil::time_micros(v), out),
                 ColumnType::DateTime => put_instant(civil::date_time_micros(v), out),
                 ColumnType::Timestamp => {
@@ -167,18 +166,13 @@ fn put_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-fn put_date(days: i64, out: &mut String) {
-    let (year, month, day) = civil::civil(days);
-    let _ = write!(out, "{year:04}-{month:02}-{day:02}");
-}
-
 fn put_time(us: i64, out: &mut String) {
     let (seconds, fraction) = (us / 1_000_000, us % 1_000_000);
     let _ = write!(out, "{:02}:{:02}:{:02}.{fraction:06}", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
 fn put_instant(us: i64, out: &mut String) {
-    put_date(us.div_euclid(DAY_US), out);
+    out.push_str(&date_text(us.div_euclid(DAY_US)));
     out.push('T');
     put_time(us.rem_euclid(DAY_US), out);
 }
@@ -223,22 +217,8 @@ mod tests {
 
     #[test]
     fn every_type_is_written_as_loads_read_it() {
-        let types = [
-            ColumnType::Bool,
-            ColumnType::Int64,
-            ColumnType::Float64,
-            ColumnType::Numeric,
-            ColumnType::BigNumeric,
-            ColumnType::String,
-            ColumnType::Bytes,
-            ColumnType::Json,
-            ColumnType::Date,
-            ColumnType::Time,
-            ColumnType::DateTime,
-            ColumnType::Timestamp,
-        ];
         let mut fields: Vec<_> =
-            types.into_iter().enumerate().map(|(i, ty)| Field::new(format!("c{i}"), ty)).collect();
+            ColumnType::scalars().enumerate().map(|(i, ty)| Field::new(format!("c{i}"), ty)).collect();
         fields.push(Field::new("list", ColumnType::Int64).with_mode(Mode::Repeated));
         let inner = vec![Field::new("a", ColumnType::String)];
         fields.push(Field { fields: inner, ..Field::new("s", ColumnType::Record).with_mode(Mode::Repeated) });

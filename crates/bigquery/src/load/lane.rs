@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use millstream_core::{Cause, Error, RecordBatch, Result};
 use tokio::task::JoinHandle;
 
-use super::file::{Kind, LoadFile, OpenFile, Yard};
+use super::file::{Kind, LoadFile, OpenFile, Yard, broken_off};
 use crate::field::Field;
 use crate::lane::Settled;
 use crate::pending::Origins;
@@ -138,8 +138,4 @@ impl FileLane {
         }
         Ok(settled)
     }
-}
-
-fn broken_off(error: tokio::task::JoinError) -> Error {
-    Error::transient("the writing of a file was broken off").with_source(error)
 }

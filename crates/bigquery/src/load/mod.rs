@@ -32,7 +32,6 @@ use courier::{Courier, Done};
 pub(crate) use file::{LoadFile, Yard};
 pub use gcs::{Bucket, Gcs};
 pub(crate) use lane::FileLane;
-pub(crate) use token::FORMAT;
 use token::LoadToken;
 
 /// How long loads are tried that fail for passing reasons, before the sink fails.
@@ -75,6 +74,11 @@ struct Ledger {
 }
 
 impl Ledger {
+    /// The error with which the loads ended, once.
+    fn check(&mut self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
     fn may_close(&self) -> bool {
         self.loading.is_empty() && !self.growing.is_empty() && !self.in_doubt
     }
@@ -203,12 +207,6 @@ impl Drop for Loads {
         if let Some(loader) = &self.loader {
             loader.abort();
         }
-    }
-}
-
-impl Ledger {
-    fn check(&mut self) -> Result<()> {
-        self.failed.take().map_or(Ok(()), Err)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The commit token: files that are in the bucket and not in their tables.
 //!
 //! ```text
-//! 2                      format number
+//! 3                      format number
 //! u64 little-endian      epoch
 //! i64 little-endian      its rows' time of ingestion, µs
 //! u32                    kinds of files, for each:
@@ -23,10 +23,7 @@ use millstream_core::{CommitToken, Error, Result};
 
 use super::file::{Kind, LoadFile};
 use crate::session::Mark;
-use crate::token::{take, text};
-
-/// The first byte of such tokens; those of buffered streams begin with 1.
-pub(crate) const FORMAT: u8 = crate::token::FILES;
+use crate::token::{FILES as FORMAT, take, text};
 
 /// What a token says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::{Finding, Level, bucket};
 use crate::plan::{Plan, SinkKind};
 
 /// A check waits no longer for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is doubtful about the datasets.
 pub(super) async fn findings(plan: &Plan) -> Vec<Finding> {

@@ -1,15 +1,12 @@
 //! Is the bucket of a sink with `delivery: load` there, where its dataset can be loaded from, and may files be written to it?
 
-use std::time::Duration;
-
 use millstream_bigquery::{BigqueryConfig, DatasetId, Delivery, Gcs, Rest};
 use millstream_core::Result;
 
+use super::bigquery::PATIENCE;
 use super::topics::push;
 use super::{Finding, Level};
 
-/// A check waits no longer for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// What a sink does with files.
 const PERMISSIONS: [&str; 4] =
     ["storage.objects.create", "storage.objects.get", "storage.objects.delete", "storage.objects.list"];

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use millstream_bigquery::BigqueryConfig;
+use millstream_duckdb::MEMORY_MIB;
 use millstream_pubsub::sink::SinkConfig as TopicConfig;
 
 use super::{Checker, PARALLEL_MAX};
@@ -173,8 +174,8 @@ impl Checker<'_> {
             self.problem(&at("path"), "`path` names no file", "");
         }
         let memory = duckdb.memory.map(|bytes| bytes.0);
-        if memory.is_some_and(|bytes| bytes < 128 << 20) {
-            self.problem(&at("memory"), "DuckDB needs at least 128MiB of memory", "");
+        if memory.is_some_and(|bytes| bytes >> 20 < MEMORY_MIB as u64) {
+            self.problem(&at("memory"), format!("DuckDB needs at least {MEMORY_MIB}MiB of memory"), "");
         }
         let threads = duckdb.threads.unwrap_or(1);
         if !(1..=PARALLEL_MAX).contains(&threads) {

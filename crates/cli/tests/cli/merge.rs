@@ -11,6 +11,14 @@ fn id(id: u64) -> Json {
     json!({ "id": id })
 }
 
+/// Rows 1 and 2.
+fn a_and_b() -> [String; 2] {
+    [
+        change("c", 10, id(1), json!({ "id": 1, "v": "a" })),
+        change("c", 11, id(2), json!({ "id": 2, "v": "b" })),
+    ]
+}
+
 #[test]
 fn rows_come_and_go_by_merges() {
     let warehouse = Warehouse::start();
@@ -83,13 +91,7 @@ fn an_idle_pipeline_merges() {
 fn a_delete_is_remembered_by_what_was_staged() {
     let warehouse = Warehouse::start();
     let place = Workplace::new(&warehouse.config(MERGE, ""));
-    append(
-        &place,
-        &[
-            change("c", 10, id(1), json!({ "id": 1, "v": "a" })),
-            change("c", 11, id(2), json!({ "id": 2, "v": "b" })),
-        ],
-    );
+    append(&place, &a_and_b());
     written(&place);
     append(&place, &[change("d", 20, id(1), json!(null))]);
     written(&place);
@@ -150,13 +152,7 @@ fn rows_marked_as_deleted_go_when_deletes_become_hard() {
     };
     let rows = || warehouse.query("SELECT id, v, _metadata_deleted FROM d.t ORDER BY id");
     let place = Workplace::new(&config("soft"));
-    append(
-        &place,
-        &[
-            change("c", 10, id(1), json!({ "id": 1, "v": "a" })),
-            change("c", 11, id(2), json!({ "id": 2, "v": "b" })),
-        ],
-    );
+    append(&place, &a_and_b());
     written(&place);
     append(&place, &[change("d", 12, id(1), json!(null))]);
     written(&place);
