@@ -30,7 +30,7 @@ use tracing_subscriber::EnvFilter;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    memory::decline_huge_pages();
+    memory::economize();
     let arguments = arguments::Arguments::parse();
     let filter =
         EnvFilter::try_from_env("MILLSTREAM_LOG").unwrap_or_else(|_| EnvFilter::new("warn,millstream=info"));

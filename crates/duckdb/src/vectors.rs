@@ -1,4 +1,4 @@
-//! Columns into DuckDB's vectors: with its one call in [`crate::handover`], the only unsafe code in Millstream.
+//! Columns into DuckDB's vectors: with its one call in [`crate::handover`], the only unsafe code on the way of data.
 //!
 //! The safe bindings convert Arrow arrays value by value, check each text for UTF-8 anew and copy it, and their appender
 //! copies all of it once more. Here numbers are written straight into the vectors, and long texts are not copied at all: a
