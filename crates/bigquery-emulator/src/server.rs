@@ -287,6 +287,13 @@ impl Running {
         landed.map_err(|failure: Failure| std::io::Error::other(failure.message))
     }
 
+    /// The streams that applications made and did not finalize.
+    pub fn open_streams(&self) -> Vec<String> {
+        let streams: Vec<_> = self.warehouse.streams().values().cloned().collect();
+        let open = streams.iter().filter(|stream| !stream.lock().finalized);
+        open.map(|stream| stream.name.clone()).collect()
+    }
+
     /// Lets a stream expire, as the service does after some days: it is gone, with its rows that are not visible.
     pub fn expire(&self, stream: &str) {
         self.warehouse.streams().remove(stream);

@@ -131,6 +131,11 @@ impl Envelope {
         self.lane.settle(session).await
     }
 
+    /// Its last rows were written. Answers streams that take no more.
+    pub(crate) fn retire(&mut self) -> Vec<Arc<str>> {
+        self.lane.retire()
+    }
+
     /// The table's name, for dead letters.
     pub(crate) fn name(&self) -> &str {
         &self.id.table

@@ -41,6 +41,8 @@ pub(crate) struct Settled {
     pub(crate) files: Vec<LoadFile>,
     /// Rows that the service refused, and the records that they came from.
     pub(crate) refused: Vec<(Arc<RecordBatch>, u32, Cause)>,
+    /// Streams that take no more rows.
+    pub(crate) retired: Vec<Arc<str>>,
 }
 
 /// Rows that are handed over together.
@@ -76,8 +78,8 @@ pub(crate) struct Lane {
     descriptor: Descriptor,
     /// The stream that rows go to; none before the first, or after the columns changed.
     open: Option<(Arc<str>, Arc<Appender>)>,
-    /// Appenders whose rows are not all acknowledged, though no more go to them.
-    closing: Vec<Arc<Appender>>,
+    /// Streams whose rows are not all acknowledged, though no more go to them.
+    closing: Vec<(Arc<str>, Arc<Appender>)>,
     sent: VecDeque<Sent>,
     settled: Settled,
     /// Since when rows come back.
@@ -111,7 +113,7 @@ impl Lane {
         self.descriptor = descriptor.clone();
         if self.buffered {
             // A stream keeps the columns of its time.
-            self.closing.extend(self.open.take().map(|(_, appender)| appender));
+            self.closing.extend(self.open.take());
         }
     }
 
@@ -257,8 +259,14 @@ impl Lane {
     /// Waits until every row of an epoch is acknowledged or refused.
     pub(crate) async fn settle(&mut self, session: &Session) -> Result<Settled> {
         self.advance(session, true).await?;
-        self.closing.clear();
-        Ok(std::mem::take(&mut self.settled))
+        let retired = self.closing.drain(..).map(|(stream, _)| stream).collect();
+        Ok(Settled { retired, ..std::mem::take(&mut self.settled) })
+    }
+
+    /// Its last rows were written. Answers its streams; more rows would go to a new one.
+    pub(crate) fn retire(&mut self) -> Vec<Arc<str>> {
+        let open = self.open.take().filter(|_| self.buffered);
+        self.closing.drain(..).chain(open).map(|(stream, _)| stream).collect()
     }
 }
 

@@ -35,6 +35,7 @@ mod pending;
 mod recovery;
 mod resource;
 mod rest;
+mod retired;
 mod row;
 mod rows;
 mod session;

@@ -70,6 +70,14 @@ impl Outlet {
         }
     }
 
+    /// Its last rows were written. Answers streams that take no more.
+    pub(crate) fn retire(&mut self) -> Vec<Arc<str>> {
+        match self {
+            Self::Stream(lane) => lane.retire(),
+            Self::Files(_) => Vec::new(),
+        }
+    }
+
     /// Waits until every row of an epoch is durable or refused.
     pub(crate) async fn settle(&mut self, session: &Session) -> Result<Settled> {
         match self {

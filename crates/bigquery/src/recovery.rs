@@ -22,12 +22,13 @@ pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
             Ok(_) => continue,
             Err(error) => error,
         };
+        if error.kind() == WriteErrorKind::StreamFinalized {
+            // See `retired`: its rows were visible before.
+            continue;
+        }
         let in_doubt = matches!(
             error.kind(),
-            WriteErrorKind::NotFound
-                | WriteErrorKind::Invalid
-                | WriteErrorKind::StreamFinalized
-                | WriteErrorKind::Precondition
+            WriteErrorKind::NotFound | WriteErrorKind::Invalid | WriteErrorKind::Precondition
         );
         if !in_doubt {
             return Err(error.into());

@@ -23,8 +23,8 @@ const SENT_BYTES_MAX: usize = 64 << 20;
 const UNIT: usize = 1024;
 /// Connections of default streams, which any number of tables share.
 const DEFAULT_APPENDERS: usize = 2;
-/// Channels of streams that belong to one table each; a channel carries about a hundred.
-const STREAM_CHANNELS: usize = 24;
+/// Channels of streams that belong to one table each; a channel carries about a hundred connections, of which there are 500 at most.
+const STREAM_CHANNELS: usize = 8;
 
 /// The running epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

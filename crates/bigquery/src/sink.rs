@@ -31,6 +31,7 @@ use crate::lane::Settled;
 use crate::load::{self, Loads};
 use crate::merging::Merger;
 use crate::recovery;
+use crate::retired::Retired;
 use crate::session::{Mark, Session};
 use crate::stream::Storage;
 use crate::target::{Obstacle, Taken, Target, notice};
@@ -68,6 +69,7 @@ pub struct BigquerySink {
     epochs: Epochs,
     /// With `delivery: load`.
     loads: Option<Loads>,
+    retired: Retired,
     refused: Vec<Refused>,
     notices: Vec<SinkNotice>,
 }
@@ -100,6 +102,7 @@ impl BigquerySink {
             loads,
             changes: ChangeLog::new(),
             epochs: Epochs::new(),
+            retired: Retired::default(),
             targets: Vec::new(),
             by_table: HashMap::new(),
             left_out: HashSet::new(),
@@ -357,6 +360,7 @@ impl BigquerySink {
         for (table, settled) in settled {
             flushes.extend(settled.flushes);
             files.extend(settled.files);
+            self.retired.put(self.session.mark.epoch, settled.retired);
             self.refused.extend(settled.refused.into_iter().map(|(records, record, cause)| Refused {
                 records,
                 record,
@@ -409,9 +413,18 @@ impl BigquerySink {
         let flushed: Result<()> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await;
         flushed?;
         match &self.merger {
-            Some(merger) => merger.committed(mark),
-            None => self.epochs.write(&self.session, Stage::Visible, mark).await,
+            Some(merger) => merger.committed(mark)?,
+            None => self.epochs.write(&self.session, Stage::Visible, mark).await?,
         }
+        self.retired.finalize(&self.session.storage, mark.epoch);
+        Ok(())
+    }
+
+    /// No more rows go to any stream.
+    fn retire(&mut self) {
+        let lanes = self.targets.iter_mut().flat_map(Target::retire);
+        let streams = lanes.chain(self.envelope.iter_mut().flat_map(Envelope::retire)).collect();
+        self.retired.put(0, streams);
     }
 
     async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
@@ -419,7 +432,8 @@ impl BigquerySink {
         if let Some(merger) = &mut self.merger {
             merger.renew().await?;
         }
-        // Streams of before may hold rows that no checkpoint names: they are left, and their rows are never seen.
+        // Streams of before may hold rows that no checkpoint names: these are never seen.
+        self.retire();
         self.targets.clear();
         self.envelope = Self::envelope(&self.session)?;
         self.by_table.clear();
@@ -430,11 +444,16 @@ impl BigquerySink {
         }
         let last = last.map(token::decode).transpose()?;
         let is_history = !self.session.config.layout.is_current();
+        let mut visible = None;
         if is_history && self.session.config.delivery == Delivery::ExactlyOnce {
             self.epochs.check(&self.session, last.as_ref().map(|last| last.mark)).await?;
+            visible = self.epochs.visible(&self.session).await?;
         }
         if let Some(last) = last {
-            recovery::finish(&self.session, &last).await?;
+            if visible.is_none_or(|visible| visible < last.mark.ingested_at_us) {
+                recovery::finish(&self.session, &last).await?;
+            }
+            self.retired.put(0, last.flushes.iter().map(|flush| flush.stream.as_str().into()).collect());
             if let Some(merger) = &mut self.merger {
                 merger.recover(&last).await?;
             }
@@ -467,6 +486,7 @@ impl BigquerySink {
         };
         if let Some(token) = of_streams {
             recovery::finish(&self.session, &token).await?;
+            self.retired.put(0, token.flushes.into_iter().map(|flush| flush.stream.into()).collect());
         }
         let courier = Session::new(self.session.config.clone())?;
         loads.recover(courier, location, of_files, visible).await
@@ -498,7 +518,9 @@ impl Sink for BigquerySink {
     fn recover<'a>(&'a mut self, last: Option<&'a CommitToken>) -> Fut<'a, Result<()>> {
         Box::pin(async move {
             let recovered = self.recover_to(last).await;
-            recovered.map_err(|e| e.at(self.named()))
+            recovered.map_err(|e| e.at(self.named()))?;
+            self.retired.finalize(&self.session.storage, u64::MAX);
+            Ok(())
         })
     }
 
@@ -539,6 +561,9 @@ impl Sink for BigquerySink {
                 self.dashboard.renew();
                 self.dashboard.put(&self.session, &mut self.notices).await;
             }
+            self.retire();
+            self.retired.finalize(&self.session.storage, u64::MAX);
+            self.retired.finish().await;
             Ok(())
         })
     }

@@ -9,6 +9,7 @@ use millstream_core::{Error, Result};
 use pb::big_query_write_client::BigQueryWriteClient;
 use pb::storage_error::StorageErrorCode;
 use pb::write_stream::Type;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tonic::metadata::{KeyAndValueRef, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
@@ -29,12 +30,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// An answer may name each bad row of a request.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
+/// Connections that append, at most. In its smaller regions the service takes a thousand of a project, from all of its clients.
+const LINES_MAX: usize = 500;
+
 /// A way to the Storage Write API. Cheap to clone; connects when it is first used, and again when a connection was lost.
 #[derive(Debug, Clone)]
 pub struct Storage {
     channels: Arc<[Channel]>,
     turn: Arc<AtomicUsize>,
     stream_turn: Arc<AtomicUsize>,
+    /// One for each connection that appends, of all appenders.
+    lines: Arc<Semaphore>,
     auth: Auth,
     endpoint: Arc<str>,
 }
@@ -93,6 +99,7 @@ impl Storage {
             channels,
             turn: Arc::default(),
             stream_turn: Arc::default(),
+            lines: Arc::new(Semaphore::new(LINES_MAX)),
             auth,
             endpoint: endpoint.into(),
         })
@@ -107,6 +114,17 @@ impl Storage {
     pub(crate) fn stream_channel(&self) -> Channel {
         let turn = self.stream_turn.fetch_add(1, Ordering::Relaxed);
         self.channels[turn % self.channels.len()].clone()
+    }
+
+    /// Leave to append on a connection, for as long as it is kept.
+    pub(crate) async fn line(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let closed = |_| Status::internal("invariant: connections are never forbidden");
+        self.lines.clone().acquire_owned().await.map_err(closed)
+    }
+
+    /// Whether another connection would have to wait: then those that nothing is sent on are closed.
+    pub(crate) fn lines_are_wanted(&self) -> bool {
+        self.lines.available_permits() == 0
     }
 
     pub(crate) fn channel(&self) -> Channel {

@@ -485,6 +485,11 @@ impl Target {
         Ok(settled)
     }
 
+    /// Its last rows were written. Answers streams that take no more.
+    pub(crate) fn retire(&mut self) -> Vec<Arc<str>> {
+        self.lane.retire()
+    }
+
     /// Whether an epoch has rows that are not settled.
     pub(crate) fn is_busy(&self) -> bool {
         !self.pending.is_empty() || self.lane.is_busy() || !self.held.is_empty() || !self.refused.is_empty()

@@ -7,7 +7,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use googleapis_tonic_google_cloud_bigquery_storage_v1::google::cloud::bigquery::storage::v1 as pb;
 use http::uri::PathAndQuery;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep_until};
 use tonic::Status;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
@@ -19,6 +19,9 @@ use crate::backoff::Backoff;
 use crate::descriptor::Descriptor;
 use crate::stream::{RESPONSE_BYTES_MAX, Storage};
 use crate::write_error::{WriteError, WriteErrorKind};
+
+/// A connection that nothing is sent on looks so often whether others wait for it to be closed.
+const IDLE_TICK: Duration = Duration::from_secs(1);
 
 const APPEND: &str = "/google.cloud.bigquery.storage.v1.BigQueryWrite/AppendRows";
 
@@ -224,13 +227,15 @@ impl Worker {
         // Some servers answer nothing before the first request, so that it is sent while the connection is opened.
         let open = async move {
             let requests = stream::poll_fn(move |cx| receiver.poll_recv(cx));
+            let line = storage.line().await?;
             let request = storage.request(requests, "write_stream", &stream).await?;
             let mut service =
                 Grpc::new(storage.stream_channel()).max_decoding_message_size(RESPONSE_BYTES_MAX);
             service.ready().await.map_err(|e| Status::from_error(e.into()))?;
             let codec = ProstCodec::<AppendRequest, pb::AppendRowsResponse>::default();
             let answer = service.streaming(request, PathAndQuery::from_static(APPEND), codec).await?;
-            Ok::<_, Status>(answer.into_inner())
+            // It counts until its answers are no longer listened to.
+            Ok::<_, Status>(answer.into_inner().inspect(move |_| _ = &line))
         };
         Line { requests, answers: stream::once(open).try_flatten().boxed(), last: None, is_closed: false }
     }
@@ -525,7 +530,8 @@ impl Worker {
     fn next_time(&self) -> Option<Instant> {
         let due = self.is_due().then(|| self.due_since + self.options.answer_timeout);
         let is_idle = self.line.is_some() && self.queue.is_empty() && !self.is_due();
-        let idle = is_idle.then(|| self.active_at + self.options.idle);
+        let tick = if self.storage.lines_are_wanted() { Duration::ZERO } else { IDLE_TICK };
+        let idle = is_idle.then(|| (self.active_at + self.options.idle).min(Instant::now() + tick));
         [self.hold, due, idle].into_iter().flatten().min()
     }
 
@@ -538,7 +544,9 @@ impl Worker {
             if self.due_since + self.options.answer_timeout <= now {
                 self.lost(&Status::unavailable("no answer came in time"));
             }
-        } else if self.queue.is_empty() && self.active_at + self.options.idle <= now {
+        } else if self.queue.is_empty()
+            && (self.active_at + self.options.idle <= now || self.storage.lines_are_wanted())
+        {
             self.line = None;
         }
     }

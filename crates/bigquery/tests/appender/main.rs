@@ -242,3 +242,29 @@ proptest! {
         });
     }
 }
+
+/// Every table had a connection of its own for as long as anything came for it, and two minutes longer: a few pipelines with a
+/// thousand tables each took all that a project may have.
+#[tokio::test]
+async fn connections_are_bounded_and_given_to_those_that_have_rows() {
+    let server = Server::default();
+    let storage = Storage::new(&server.start().await, 8).unwrap();
+    let streams: Vec<Arc<str>> =
+        (0..1200).map(|i| format!("projects/p/datasets/d/tables/t{i}/streams/s").into()).collect();
+    let appenders: Vec<_> = streams
+        .iter()
+        .map(|stream| Appender::to_stream(storage.clone(), stream.clone(), 0, AppendOptions::default()))
+        .collect();
+    for round in 0..2 {
+        let mut handles = Vec::new();
+        for (appender, stream) in appenders.iter().zip(&streams) {
+            handles.push(appender.append(batch(stream, &[Some(round)])).await.unwrap());
+        }
+        for handle in handles {
+            assert_eq!(handle.await.unwrap().last_offset, Some(round));
+        }
+    }
+    let state = server.state();
+    assert!(streams.iter().all(|stream| state.streams[&**stream] == good(0..2)), "in order, none twice");
+    assert!((100..=500).contains(&state.together.1), "{:?}", state.together);
+}

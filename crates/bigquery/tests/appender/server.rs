@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) streams: HashMap<String, Vec<Vec<u8>>>,
     pub(crate) faults: VecDeque<Fault>,
     pub(crate) connections: usize,
+    /// Connections at a time: now, and the most there were.
+    pub(crate) together: (usize, usize),
     pub(crate) requests: usize,
     /// Sent with the next success.
     pub(crate) updated: Option<pb::TableSchema>,
@@ -88,6 +90,26 @@ impl Service<http::Request<Body>> for Server {
 
 struct Append(Server);
 
+/// A connection, until it is dropped.
+struct Counted(Server);
+
+impl Counted {
+    fn new(server: Server) -> Self {
+        let mut state = server.state();
+        state.connections += 1;
+        state.together.0 += 1;
+        state.together.1 = state.together.1.max(state.together.0);
+        drop(state);
+        Self(server)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.state().together.0 -= 1;
+    }
+}
+
 impl StreamingService<pb::AppendRowsRequest> for Append {
     type Response = pb::AppendRowsResponse;
     type ResponseStream = BoxStream<'static, Result<pb::AppendRowsResponse, Status>>;
@@ -95,13 +117,14 @@ impl StreamingService<pb::AppendRowsRequest> for Append {
 
     fn call(&mut self, request: Request<Streaming<pb::AppendRowsRequest>>) -> Self::Future {
         let server = self.0.clone();
-        server.state().connections += 1;
+        let counted = Counted::new(server.clone());
         let routing = request.metadata().get("x-goog-request-params").map(|v| v.to_str().unwrap().to_owned());
         assert!(routing.is_some_and(|r| r.starts_with("write_stream=projects%2F")), "requests are routed");
         let requests = request.into_inner();
         let mut schemas = HashMap::new();
         let mut is_over = false;
         let answers = requests.filter_map(move |request| {
+            let _counted = &counted;
             let answer = match request {
                 _ if is_over => None,
                 Ok(request) => answer(&mut server.state(), &mut schemas, request),

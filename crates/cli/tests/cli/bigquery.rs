@@ -139,6 +139,49 @@ fn columns_that_servers_learn_late_keep_their_values() {
     }
 }
 
+/// Streams were never finalized: one for each table and run, and one more for each change of columns, were left to the service.
+#[test]
+fn no_stream_is_left_open_by_a_run_that_ends() {
+    for sink in
+        ["layout: append", "layout: changelog", "layout: envelope", "layout: replica, delivery: merge"]
+    {
+        let warehouse = Warehouse::start();
+        let place = Workplace::new(&warehouse.config(sink, ", follow: true, poll_interval: 20ms"));
+        let open = || warehouse.server.open_streams();
+        let id = |id: u64| json!({ "id": id });
+        append(&place, &[change("c", 10, id(1), json!({ "id": 1, "v": 1 }))]);
+        let mut running = place.start(&["run", "p.yaml", "--json"], || open().len() == 1);
+        let first = open();
+        append(&place, &[change("c", 11, id(2), json!({ "id": 2, "v": 3, "more": 5 }))]);
+        if sink != "layout: envelope" {
+            // A stream keeps the columns of its time: rows with another one go to a new stream.
+            wait(|| open().len() == 1 && open() != first);
+        }
+        running.signal("KILL");
+        running.end();
+        let killed = open();
+        assert!(!killed.is_empty(), "{sink}");
+        append(&place, &[change("c", 12, id(3), json!({ "id": 3, "v": 4, "more": 6 }))]);
+        running = place.start(&["run", "p.yaml", "--json"], || !open().is_empty() && open() != killed);
+        running.signal("TERM");
+        running.end().ok();
+        assert_eq!(open(), [""; 0], "{sink}");
+        let table = match sink {
+            "layout: append" => "t_raw",
+            "layout: changelog" => "t_changelog",
+            "layout: envelope" => "cdc_events",
+            _ => "t",
+        };
+        assert_eq!(warehouse.query(&format!("SELECT COUNT(*) FROM d.{table}")), ["3"], "{sink}");
+        // What a drained run's checkpoint names is finalized, and needs no flush.
+        place.run(&["run", "p.yaml", "--until-idle"]).ok();
+        assert_eq!(
+            (open(), warehouse.query(&format!("SELECT COUNT(*) FROM d.{table}"))),
+            (vec![], vec!["3".to_owned()])
+        );
+    }
+}
+
 /// A key column of which only NULL was known was left out of the primary key, so that rows replaced each other.
 #[test]
 fn a_primary_key_is_declared_whole() {
