@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 struct Line {
     topic: String,
     key: String,
-    value: Value,
+    /// As text: parsed, all of them would take ten times the memory.
+    value: Box<str>,
     is_read: bool,
 }
 
@@ -35,9 +36,12 @@ impl Shop {
         flate2::read::MultiGzDecoder::new(packed)
             .read_to_string(&mut text)
             .map_err(|e| unreadable().with_source(e))?;
-        let lines: Vec<Line> = text.lines().filter_map(line).collect();
-        let positions = lines.iter().filter_map(|line| line.value["source"]["lsn"].as_u64());
-        let (first, last) = positions.fold((u64::MAX, 0), |(low, high), lsn| (low.min(lsn), high.max(lsn)));
+        let (mut first, mut last) = (u64::MAX, 0);
+        let mut lines = Vec::new();
+        for (line, lsn) in text.lines().filter_map(line) {
+            (first, last) = lsn.map_or((first, last), |lsn| (first.min(lsn), last.max(lsn)));
+            lines.push(line);
+        }
         if lines.is_empty() || last < first {
             return Err(unreadable());
         }
@@ -58,12 +62,15 @@ impl Shop {
         while self.pass > 0 && self.lines[self.next].is_read {
             self.step();
         }
-        let line = self.lines[self.next].clone();
-        let value = moved(line.value, self.pass * self.span, now_us);
+        let line = &self.lines[self.next];
+        // It was parsed before, so that it is JSON.
+        let value =
+            moved(serde_json::from_str(&line.value).unwrap_or_default(), self.pass * self.span, now_us);
+        let data = value.to_string().into_bytes();
+        let message = Message { data, ordering_key: line.key.clone(), attributes: Vec::new() };
+        let topic = line.topic.clone();
         self.step();
-        let message =
-            Message { data: value.to_string().into_bytes(), ordering_key: line.key, attributes: Vec::new() };
-        (line.topic, message)
+        (topic, message)
     }
 
     fn step(&mut self) {
@@ -74,18 +81,20 @@ impl Shop {
     }
 }
 
-/// A record of a table's event; transactions and heartbeats are left out.
-fn line(text: &str) -> Option<Line> {
+/// A record of a table's event and its log position; transactions and heartbeats are left out.
+fn line(text: &str) -> Option<(Line, Option<u64>)> {
     let record: Value = serde_json::from_str(text).ok()?;
-    let value: Value = serde_json::from_str(record["value"].as_str()?).ok()?;
+    let text = record["value"].as_str()?;
+    let value: Value = serde_json::from_str(text).ok()?;
     let is_read = value["op"].as_str()? == "r";
     value["source"]["table"].as_str()?;
-    Some(Line {
+    let line = Line {
         topic: record["topic"].as_str()?.to_owned(),
         key: record["key"].as_str()?.to_owned(),
-        value,
+        value: text.into(),
         is_read,
-    })
+    };
+    Some((line, value["source"]["lsn"].as_u64()))
 }
 
 /// The event `up` further in the log, at this time.
