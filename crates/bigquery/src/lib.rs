@@ -52,7 +52,7 @@ mod write_error;
 
 pub use append::{Acked, AppendOptions, Appender, Batch, Handle, REQUEST_BYTES_MAX, RowError, UpdatedSchema};
 pub use column_type::{BIGNUMERIC_DIGITS, ColumnType, NUMERIC_DIGITS};
-pub use config::{BigqueryConfig, DeleteMode, Delivery, Layout, LoadOptions, Merge};
+pub use config::{BigqueryConfig, DeleteMode, Delivery, Layout, LoadOptions, Merge, TableDesign};
 pub use connection::Connection;
 pub use dashboard::{DashboardView, ViewKind};
 pub use dataset::Dataset;

@@ -75,7 +75,7 @@ impl World for PlanWorld {
     }
 
     fn decoder(&self) -> Result<Box<dyn Decoder>> {
-        Ok(registry::decoder(self.plan.decode.format, self.options.clone()))
+        registry::decoder(self.plan.decode.format, self.options.clone())
     }
 
     fn sinks(&self) -> Result<Vec<(String, Box<dyn Sink>)>> {

@@ -110,7 +110,8 @@ impl Target {
     /// Adds the columns that are missing, and what is noted of columns.
     pub(super) async fn put_columns(&mut self, session: &Session) -> Result<()> {
         let wanted = form::fields(session.config.layout, &self.found.stored, self.objects.as_ref());
-        let keys = if session.is_upserted() { self.found.actual.primary_key.clone() } else { Vec::new() };
+        let keys =
+            if session.is_upserted() { self.found.actual.primary_key.clone() } else { self.required.clone() };
         for _ in 0..8 {
             let fields = merged(&self.found.actual.fields, &wanted, &keys);
             if let Some((there, wanted)) = misfits(&self.found.actual.fields, &wanted).first() {

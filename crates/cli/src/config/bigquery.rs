@@ -70,6 +70,8 @@ pub(crate) enum BigqueryLayout {
     Replica,
     /// Every event as it came in one table `cdc_events`, as JSON text.
     Envelope,
+    /// Plain rows in `T`, with the columns that are declared and nothing else. With `format: json`.
+    Rows,
 }
 
 /// How rows reach BigQuery.
