@@ -128,6 +128,9 @@ impl Target {
         }
         target.put_options(session).await?;
         target.put_columns(session).await?;
+        if !target.required.is_empty() {
+            target.renew(session)?;
+        }
         target.put_view(session).await?;
         Ok(Some(target))
     }

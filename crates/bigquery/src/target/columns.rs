@@ -10,7 +10,7 @@ use millstream_layout::{Change, Dialect as _};
 use super::{SchemaChange, Target, notice};
 use crate::config::Layout;
 use crate::dialect;
-use crate::field::Field;
+use crate::field::{Field, Mode};
 use crate::form::{self, Form};
 use crate::found;
 use crate::job::{JobId, Query};
@@ -80,6 +80,13 @@ impl Target {
     /// Rows are written by the columns as they are now.
     pub(super) fn renew(&mut self, session: &Session) -> Result<()> {
         self.form = Form::new(session.config.layout, &self.found.stored, self.objects.as_ref())?;
+        let actual = &self.found.actual.fields;
+        let stays = |name: &String| {
+            self.required.contains(name) && actual.iter().any(|f| f.name == *name && f.mode == Mode::Required)
+        };
+        for field in self.form.fields.iter_mut().filter(|field| stays(&field.name)) {
+            field.mode = Mode::Required;
+        }
         self.lane.renew(&self.form);
         Ok(())
     }
