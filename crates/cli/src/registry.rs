@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millstream_bigquery::BigquerySink;
+use millstream_bigquery::{BigquerySink, given_schema};
 use millstream_core::evolution::ChangePolicy;
-use millstream_core::{DeadLetters, Decoder, Incarnation, Result, Sink, Source, TableName};
-use millstream_decode::{self as decode, FlatOptions, JsonOptions, Modes, Options, TableHints};
+use millstream_core::{DeadLetters, Decoder, Error, Incarnation, Result, Sink, Source, TableName};
+use millstream_decode::{
+    self as decode, BareNumeric, ColumnHint, FlatOptions, JsonOptions, Modes, Options, TableHints,
+    parse_schema_file,
+};
 use millstream_duckdb::{self as duckdb, DuckConfig, DuckSink};
 use millstream_pubsub::{LetterTopic, PubsubConfig, PubsubSink, PubsubSource};
 use millstream_sources::files::{self, FileSource};
@@ -103,15 +106,19 @@ pub(crate) fn duckdb_config(name: &str, plan: &DuckdbPlan) -> DuckConfig {
     config
 }
 
-/// What the decoders are told. Reads the tables' schema files.
-pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
+/// What the decoders are told. Reads the tables' schema files, and asks the warehouse for columns that nobody declared.
+pub(crate) async fn decoder_options(plan: &Plan) -> Result<Options> {
     let mut tables = HashMap::new();
     let mut exclude: std::collections::HashSet<String> = plan.decode.exclude.iter().cloned().collect();
     for (name, table) in &plan.tables {
         if table.exclude {
             exclude.insert(name.clone());
         }
-        let columns = crate::plan::columns(table, plan.decode.format)?.into_iter().collect();
+        let mut columns = crate::plan::columns(table, plan.decode.format)?;
+        if columns.is_empty() && plan.decode.format == Format::Json && !table.exclude {
+            columns = given_columns(plan, name).await?;
+        }
+        let columns = columns.into_iter().collect();
         let full_identity = table.replica_identity == Some(ReplicaIdentity::Full);
         tables.insert(name.clone(), TableHints { key: table.key.clone(), columns, full_identity });
     }
@@ -155,6 +162,22 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         options.placeholder.clone_from(placeholder);
     }
     Ok(options)
+}
+
+/// The columns that a table of plain messages has in BigQuery.
+async fn given_columns(plan: &Plan, table: &str) -> Result<Vec<(String, ColumnHint)>> {
+    for sink in &plan.sinks {
+        if let SinkKind::Bigquery(config) = &sink.kind
+            && config.layout == millstream_bigquery::Layout::Rows
+            && let Some(schema) = given_schema(config, &table_named(table)).await?
+        {
+            let whose = || format!("the columns of {table} in the dataset {}", config.dataset);
+            return parse_schema_file(&schema, BareNumeric::OfWarehouse).map_err(|e| e.at(whose()));
+        }
+    }
+    Err(Error::fatal(format!(
+        "the config declares no columns of {table}, and there is no such table in BigQuery: declare them (`columns` or `schema`), or make the table"
+    )))
 }
 
 fn modes(plan: &Plan) -> Modes {

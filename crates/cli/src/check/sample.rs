@@ -85,7 +85,7 @@ pub(crate) struct ColumnSample {
 impl Sample {
     /// Decodes up to `records` records of the plan's source.
     pub(crate) async fn take(plan: &Plan, records: usize) -> Result<Self> {
-        let mut options = registry::decoder_options(plan)?;
+        let mut options = registry::decoder_options(plan).await?;
         options.keep_before = true;
         let mut decoder = registry::decoder(plan.decode.format, Arc::new(options))?;
         let mut source = registry::source(&plan.source)?;

@@ -112,7 +112,15 @@ impl Checker<'_> {
             self.problem(&at("replica_identity"), "plain messages have no replica identity", "");
         }
         if columns.is_empty() {
-            if !table.exclude {
+            for (key, is_given) in
+                [("partition_by", table.partition_by.is_some()), ("cluster_by", table.cluster_by.is_some())]
+            {
+                if is_given {
+                    let help = "a table that is there, whose columns are taken, stays as it is";
+                    self.problem(&at(key), format!("`{key}` needs `columns` or a `schema`"), help);
+                }
+            }
+            if !table.exclude && !config.sinks.iter().any(is_bigquery_rows) {
                 let help = "for example: columns: { id: INT64, name: STRING }";
                 let place = [Step::from("tables"), Step::from(name)];
                 self.problem(&place, "a table of plain messages needs `columns` or a `schema`", help);
@@ -285,7 +293,12 @@ mod tests {
         let bigquery = |keys: &str| sink(&format!("type: bigquery, project: acme, dataset: d, {keys}"));
         let cases = [
             (format!("decode: {{ format: json }}\n{DUCKDB}"), "nothing tells which table a message is for"),
-            (json("key: [a]"), "a table of plain messages needs `columns` or a `schema`"),
+            (json("key: [a]"), "fine"),
+            (json("cluster_by: [a]"), "`cluster_by` needs `columns` or a `schema`"),
+            (
+                format!("decode: {{ format: json }}\ntables: {{ t: {{ key: [a] }} }}\n{DUCKDB}"),
+                "a table of plain messages needs `columns` or a `schema`",
+            ),
             (json("columns: { a: INT65 }"), "column a: unknown type INT65"),
             (json("columns: { a: { type: INT64, modes: X } }"), "unknown key `modes`"),
             (json("columns: { a: INT64 }, schema: p.yaml"), "the columns are in the `schema` file already"),
