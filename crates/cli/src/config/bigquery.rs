@@ -42,7 +42,7 @@ pub(crate) struct BigqueryConfig {
     pub(crate) on_type_change: Option<OnTypeChange>,
     /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
     pub(crate) table_name: Option<String>,
-    /// How long partitions of histories are kept; for ever by default. A latest view loses rows that are older and were
+    /// How long partitions of histories and of plain rows are kept; for ever by default. A latest view loses rows that are older and were
     /// not written again.
     pub(crate) partition_expiration: Option<Span>,
     /// Views of its tables, for dashboards: made with the tables, and anew when columns change.

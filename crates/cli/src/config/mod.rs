@@ -143,9 +143,9 @@ pub(crate) struct DecodeConfig {
     /// `hstore.handling.mode` of the connector.
     pub(crate) hstore_handling_mode: Option<HstoreMode>,
     /// What becomes of dates and times outside the years 1 to 9999, and of infinite ones, in rows and in `ts_ms`. `null` by
-    /// default.
+    /// default, `dead-letter` with `format: json`.
     pub(crate) out_of_range: Option<OutOfRange>,
-    /// What becomes of decimals that are NaN or infinite. `null` by default.
+    /// What becomes of decimals that are NaN or infinite. `null` by default, `dead-letter` with `format: json`.
     pub(crate) not_finite: Option<NotFinite>,
     /// Take timestamps without zone for instants in UTC. `false` by default.
     #[serde(default)]

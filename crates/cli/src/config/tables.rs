@@ -15,7 +15,8 @@ pub(crate) struct TableConfig {
     /// Its key columns; wins over the record's key. An empty list: it has none, whatever the records say. With `format: json` a key is
     /// what tells rows apart: a second message with the same key is a duplicate.
     pub(crate) key: Option<Vec<String>>,
-    /// A file with its columns: BigQuery's JSON schema (a list of `name`, `type`, `mode`).
+    /// A file with its columns: BigQuery's JSON schema (a list of `name`, `type`, `mode`). With `format: json`, and neither this nor `columns`, the
+    /// columns are those of the table in BigQuery.
     pub(crate) schema: Option<PathBuf>,
     /// Its columns here, in place of `schema`: each has BigQuery's type (`STRING`, `NUMERIC(12,2)`), or `type` with `mode` (`NULLABLE`,
     /// `REQUIRED`, `REPEATED`), `unit` (what numbers in a time count: `s`, `ms`, `us`, `ns`), `precision`, `scale` and `fields` of a `RECORD`.
