@@ -7,6 +7,7 @@ use millstream_core::evolution::ChangePolicy;
 
 use crate::connection::Connection;
 use crate::dashboard::DashboardView;
+use crate::table_resource::PartitionUnit;
 
 /// The shape in which events land.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Layout {
     },
     /// Every distinct event as it came, in the table `cdc_events` for all tables.
     Envelope,
+    /// Plain rows in `T`, with the columns that are declared and nothing else.
+    Rows,
     /// What a merged replica is merged from, in `T__staging`. No layout that is chosen: the sink has it beside the replica.
     Staging {
         /// What becomes of deleted rows in the replica.
@@ -42,6 +45,7 @@ impl Layout {
             Layout::Changelog => "changelog",
             Layout::Replica { .. } => "replica",
             Layout::Envelope => "envelope",
+            Layout::Rows => "rows",
             Layout::Staging { .. } => "staging",
         }
     }
@@ -105,6 +109,15 @@ pub struct Merge {
     pub kept: Duration,
 }
 
+/// How a table of plain rows is made. One that is there stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableDesign {
+    /// The column by whose times it is partitioned, and what a partition is.
+    pub partition_by: Option<(String, PartitionUnit)>,
+    /// The columns by which it is clustered.
+    pub cluster_by: Vec<String>,
+}
+
 /// One BigQuery sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BigqueryConfig {
@@ -138,6 +151,8 @@ pub struct BigqueryConfig {
     pub partition_expiration: Option<Duration>,
     /// A replica is merged, and not written by native upserts.
     pub merge: Option<Merge>,
+    /// How tables of plain rows are made, by `schema.table`.
+    pub designs: BTreeMap<String, TableDesign>,
     /// Views for dashboards.
     pub views: Vec<DashboardView>,
     /// Labels of tables that are made, beside Millstream's own.
@@ -163,6 +178,7 @@ impl BigqueryConfig {
             freshness: Duration::from_secs(15 * 60),
             partition_expiration: None,
             merge: None,
+            designs: BTreeMap::new(),
             views: Vec::new(),
             labels: BTreeMap::new(),
         }

@@ -1,7 +1,7 @@
 //! The form of a table's rows: which columns it has, in which order, and under which field numbers they are written.
 
 use base64::Engine as _;
-use millstream_core::{Error, Field as CoreField, Result, Type, Value};
+use millstream_core::{Error, Field as CoreField, Result, RowSchema, Type, Value};
 use millstream_layout::object::Nested;
 use millstream_layout::{Keyed, Shape, StoredTable, changelog, convert, history, replica, staging};
 
@@ -13,6 +13,7 @@ use crate::dialect::field_of;
 use crate::encode::RowEncoder;
 use crate::field::{Field, Mode};
 use crate::note;
+use crate::table_resource::{PartitionUnit, Partitioning};
 
 /// Columns by which a table is clustered.
 const CLUSTERING_MAX: usize = 4;
@@ -35,7 +36,8 @@ pub(crate) fn fields(layout: Layout, table: &StoredTable, objects: Option<&Objec
         }
         (Layout::Replica { .. }, _) => replica::physical_columns(table),
         (Layout::Staging { .. }, _) => staging::physical_columns(table),
-        _ => history::physical_columns(table),
+        (Layout::Rows, _) => table.physical_columns(Vec::new()),
+        (Layout::Append | Layout::Changelog | Layout::Envelope, _) => history::physical_columns(table),
     };
     let field = |column: &CoreField| match (layout, objects, &*column.name) {
         (Layout::Changelog, Some(_), "before" | "after") => record(&column.name, &table.shape),
@@ -91,7 +93,7 @@ impl Form {
             |columns: &[CoreField]| columns.iter().map(|field| number(&field.name)).collect::<Result<_>>();
         let descriptor = match layout {
             Layout::Replica { .. } => Descriptor::with_changes(&fields),
-            Layout::Append | Layout::Changelog | Layout::Staging { .. } | Layout::Envelope => {
+            Layout::Append | Layout::Changelog | Layout::Staging { .. } | Layout::Envelope | Layout::Rows => {
                 Descriptor::new(&fields)
             }
         };
@@ -101,7 +103,11 @@ impl Form {
         };
         let columns = match layout {
             Layout::Changelog => members(&table.shape),
-            Layout::Append | Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope => table
+            Layout::Append
+            | Layout::Replica { .. }
+            | Layout::Staging { .. }
+            | Layout::Envelope
+            | Layout::Rows => table
                 .shape
                 .columns
                 .iter()
@@ -110,6 +116,7 @@ impl Form {
         };
         let own: Vec<u32> = match layout {
             Layout::Append | Layout::Envelope => numbers(&history::own_columns())?,
+            Layout::Rows => Vec::new(),
             Layout::Replica { .. } => numbers(&replica::own_columns())?,
             Layout::Staging { .. } => numbers(&staging::own_columns())?,
             Layout::Changelog => {
@@ -156,19 +163,24 @@ impl Form {
     }
 }
 
-/// The columns by which a table is clustered: those of its key that can be, and the operation.
-pub(crate) fn clustering(layout: Layout, table: &StoredTable, fields: &[Field]) -> Vec<String> {
+/// The columns by which a table is clustered: those of its key that can be, and the operation; of plain rows the chosen ones.
+pub(crate) fn clustering(config: &BigqueryConfig, table: &StoredTable, fields: &[Field]) -> Vec<String> {
     let is_fit = |name: &&String| {
         fields.iter().any(|f| f.name == **name && f.mode != Mode::Repeated && f.ty.may_cluster())
     };
     let key = key_names(table);
-    match layout {
+    match config.layout {
         Layout::Append => {
             let keys = key.iter().filter(is_fit).take(CLUSTERING_KEYS_MAX).cloned();
             keys.chain(["__op".to_owned()]).collect()
         }
         Layout::Changelog => vec!["_metadata_source".to_owned()],
         Layout::Envelope => Vec::new(),
+        Layout::Rows => {
+            let chosen =
+                config.designs.get(&table.source.qualified()).into_iter().flat_map(|d| &d.cluster_by);
+            chosen.filter_map(|source| column_of(table, source)).collect()
+        }
         Layout::Replica { .. } => key.iter().filter(is_fit).take(CLUSTERING_MAX).cloned().collect(),
         // The memory of deletes is read by it.
         Layout::Staging { .. } => vec!["__op".to_owned()],
@@ -195,13 +207,31 @@ pub(crate) fn key_problem(table: &StoredTable, fields: &[Field]) -> Option<Strin
     key.iter().find(unfit).map(|name| format!("column {name} of its key has a type that no primary key has"))
 }
 
-/// The column by whose days a table is partitioned.
-pub(crate) fn partitioned_by(config: &BigqueryConfig) -> Option<&'static str> {
-    match config.layout {
-        Layout::Append => Some(history::MARK_COLUMN),
-        Layout::Changelog => Some(changelog::MARK_COLUMN),
-        Layout::Replica { .. } => None,
-        Layout::Staging { .. } => Some(staging::MARK_COLUMN),
-        Layout::Envelope => Some(crate::envelope::MARK_COLUMN),
-    }
+/// The columns of plain rows that must have a value, as their declaration says; others' tables have no such columns, as deletes carry no
+/// more than their key.
+pub(crate) fn required(layout: Layout, table: &StoredTable, schema: &RowSchema) -> Vec<String> {
+    let declared = schema.columns.iter().filter(|column| layout == Layout::Rows && !column.nullable);
+    declared.filter_map(|column| column_of(table, &column.name)).collect()
+}
+
+/// The column of a source's column.
+fn column_of(table: &StoredTable, source: &str) -> Option<String> {
+    table.shape.candidates(source).next().map(|at| table.shape.columns[at].name.clone())
+}
+
+/// A table's partitions: the days of its mark; of plain rows what was chosen.
+pub(crate) fn partitioning(config: &BigqueryConfig, table: &StoredTable) -> Option<Partitioning> {
+    let days = |column: &str| (column.to_owned(), PartitionUnit::Day);
+    let (column, unit) = match config.layout {
+        Layout::Append => days(history::MARK_COLUMN),
+        Layout::Changelog => days(changelog::MARK_COLUMN),
+        Layout::Replica { .. } => return None,
+        Layout::Staging { .. } => days(staging::MARK_COLUMN),
+        Layout::Envelope => days(crate::envelope::MARK_COLUMN),
+        Layout::Rows => {
+            let (source, unit) = config.designs.get(&table.source.qualified())?.partition_by.as_ref()?;
+            (column_of(table, source)?, *unit)
+        }
+    };
+    Some(Partitioning { unit, column: Some(column), expiration: config.partition_expiration })
 }

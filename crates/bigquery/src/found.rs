@@ -18,7 +18,7 @@ use crate::names::{fold, table_name};
 use crate::note::{self, TableNote};
 use crate::resource::TableId;
 use crate::session::Session;
-use crate::table_resource::{Partitioning, Table};
+use crate::table_resource::Table;
 use crate::target::notice;
 
 /// Names before those that are only numbered.
@@ -44,6 +44,7 @@ pub(crate) fn what(layout: Layout) -> &'static str {
         Layout::Append => "Full history",
         Layout::Changelog => "Full history, with the row before and after,",
         Layout::Envelope => "Every change as it came",
+        Layout::Rows => "Rows",
         Layout::Replica { .. } => "Current rows",
         Layout::Staging { .. } => "Changes on their way into the current rows",
     }
@@ -124,7 +125,7 @@ pub(crate) async fn find(
         }
         if schema.key.is_empty() && !schema.columns.is_empty() {
             let missing = match layout {
-                Layout::Staging { .. } | Layout::Envelope => return Ok(Some(found)),
+                Layout::Staging { .. } | Layout::Envelope | Layout::Rows => return Ok(Some(found)),
                 Layout::Append => "no latest view",
                 Layout::Changelog => "no key in its rows",
                 Layout::Replica { .. } => "no replica",
@@ -158,7 +159,9 @@ fn names_of(layout: Layout, base: &str) -> (String, Option<String>) {
     match layout {
         Layout::Append => (format!("{base}_raw"), Some(format!("{base}_latest"))),
         Layout::Changelog => (format!("{base}_changelog"), None),
-        Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope => (base.to_owned(), None),
+        Layout::Replica { .. } | Layout::Staging { .. } | Layout::Envelope | Layout::Rows => {
+            (base.to_owned(), None)
+        }
     }
 }
 
@@ -246,7 +249,10 @@ async fn create(
             return Ok(None);
         }
         primary_key = form::key_names(&stored);
-        for field in fields.iter_mut().filter(|f| primary_key.contains(&f.name)) {
+    }
+    let required = form::required(layout, &stored, schema);
+    for field in fields.iter_mut().filter(|f| primary_key.contains(&f.name) || required.contains(&f.name)) {
+        if field.mode != Mode::Repeated {
             field.mode = Mode::Required;
         }
     }
@@ -261,16 +267,11 @@ async fn create(
         null_in_key: false,
         keeps_deleted: keeps_deleted(session),
     };
-    let partitioning = form::partitioned_by(&session.config).map(|column| Partitioning {
-        column: Some(column.to_owned()),
-        expiration: session.config.partition_expiration,
-        ..Partitioning::default()
-    });
     let table = Table {
-        clustering: form::clustering(layout, &stored, &fields),
+        clustering: form::clustering(&session.config, &stored, &fields),
         primary_key,
+        partitioning: form::partitioning(&session.config, &stored),
         fields,
-        partitioning,
         labels: labels(session),
         description: Some(table_note.describe(None, what(layout))),
         max_staleness: session.max_staleness(),
@@ -363,6 +364,17 @@ fn take_on(
             )));
         }
     }
+    let is_declared = |field: &Field| schema.columns.iter().any(|c| fold(&c.name) == fold(&field.name));
+    if layout == Layout::Rows
+        && let Some(field) = actual.fields.iter().find(|f| f.mode == Mode::Required && !is_declared(f))
+    {
+        return Err(Error::fatal(format!(
+            "column {} of {} is REQUIRED, and the config does not declare it for {}: declare it, or make it NULLABLE",
+            field.name,
+            session.table(name),
+            schema.table
+        )));
+    }
     let nullable = |name: &&String| {
         actual.fields.iter().any(|f| fold(&f.name) == fold(name) && f.mode != Mode::Required)
     };
@@ -381,7 +393,7 @@ fn shape_of(layout: Layout, actual: &Table) -> (Shape, usize) {
         Layout::Append => history::own_columns(),
         Layout::Replica { .. } => replica::own_columns(),
         Layout::Staging { .. } => staging::own_columns(),
-        Layout::Envelope => Vec::new(),
+        Layout::Envelope | Layout::Rows => Vec::new(),
         Layout::Changelog => {
             let image = actual.fields.iter().find(|f| f.name == "after");
             let shape = image.map(note::read_record).unwrap_or_default();

@@ -6,6 +6,7 @@ use millstream_core::{Error, Result};
 use millstream_layout::{changelog, history, staging};
 
 use crate::config::Layout;
+use crate::epochs::Epochs;
 use crate::found;
 use crate::job::{JobId, Query};
 use crate::resource::{DatasetId, TableId};
@@ -37,25 +38,46 @@ pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
         let of_table = token.flushes.iter().filter(|f| table_of(&f.stream).as_ref() == Some(&table));
         let rows: u64 = of_table.map(|f| f.rows).sum();
         found::table(session, &table).await?;
-        let held = rows_of(session, &table, token.mark).await?;
-        if held < rows {
-            return Err(Error::fatal(format!(
-                "rows of the last checkpoint may be lost: {error}, and {table} has {held} of the {rows} rows of its epoch; start from a \
-                 savepoint whose rows are there, or from a new snapshot with a raised `incarnation`"
-            )));
-        }
+        let what = match mark_column(session.config.layout) {
+            Some(column) => {
+                let held = rows_of(session, &table, column, token.mark).await?;
+                if held >= rows {
+                    continue;
+                }
+                format!("{table} has {held} of the {rows} rows of its epoch")
+            }
+            None => {
+                let visible = Epochs::new().visible(session).await?;
+                if visible.is_some_and(|visible| visible >= token.mark.ingested_at_us) {
+                    continue;
+                }
+                format!(
+                    "nothing in {table} tells which of its rows are the {rows} of the epoch: look for them"
+                )
+            }
+        };
+        return Err(Error::fatal(format!(
+            "rows of the last checkpoint may be lost: {error}, and {what}; start from a savepoint whose rows are there, or from a new \
+             snapshot with a raised `incarnation`"
+        )));
     }
     Ok(())
 }
 
+/// The column that tells the epoch of a layout's rows.
+fn mark_column(layout: Layout) -> Option<&'static str> {
+    match layout {
+        Layout::Append => Some(history::MARK_COLUMN),
+        Layout::Staging { .. } => Some(staging::MARK_COLUMN),
+        Layout::Envelope => Some(crate::envelope::MARK_COLUMN),
+        Layout::Changelog | Layout::Replica { .. } => Some(changelog::MARK_COLUMN),
+        // They have what is declared and nothing else.
+        Layout::Rows => None,
+    }
+}
+
 /// How many rows of an epoch a table has.
-async fn rows_of(session: &Session, table: &TableId, mark: Mark) -> Result<u64> {
-    let column = match session.config.layout {
-        Layout::Append => history::MARK_COLUMN,
-        Layout::Staging { .. } => staging::MARK_COLUMN,
-        Layout::Envelope => crate::envelope::MARK_COLUMN,
-        Layout::Changelog | Layout::Replica { .. } => changelog::MARK_COLUMN,
-    };
+async fn rows_of(session: &Session, table: &TableId, column: &str, mark: Mark) -> Result<u64> {
     let at = mark.ingested_at_us;
     let sql = format!("SELECT COUNT(*) FROM {} WHERE {column} = TIMESTAMP_MICROS({at})", table.sql());
     number(session, &sql, "counting the rows of the last epoch").await.map(|n| n.unwrap_or(0) as u64)

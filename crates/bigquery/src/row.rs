@@ -50,6 +50,12 @@ impl Place<'_> {
         Ok(())
     }
 
+    /// A plain row.
+    pub(crate) fn plain(&self, row: &mut RowEncoder<'_>, event: &Event) -> Result<(), Trouble> {
+        let mut cells = Cells { columns: &self.form.columns, row };
+        write_row(&mut cells, &self.table.shape, self.binding, &[], &event.row)
+    }
+
     /// A row of `T_changelog`; its objects fit their structs.
     pub(crate) fn changelog(
         &self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::bytes::fnv1a;
-use millstream_core::evolution::{Decimals, Rules};
+use millstream_core::evolution::{ChangePolicy, Decimals, Rules};
 use millstream_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -111,7 +111,11 @@ impl Session {
     /// The rules of schema evolution.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
-            policy: self.config.on_type_change,
+            policy: match self.config.layout {
+                // What is declared is all that there is.
+                Layout::Rows => ChangePolicy::DeadLetter,
+                _ => self.config.on_type_change,
+            },
             decimals: Decimals { precision: 76, whole: 38, fraction: 38 },
         }
     }

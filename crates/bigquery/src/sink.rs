@@ -126,7 +126,7 @@ impl BigquerySink {
                 Output::Patch(patch) => match self.session.config.layout {
                     Layout::Replica { .. } => self.write_patch(patch).await?,
                     Layout::Staging { .. } => self.stage_patch(patch, &batch.records).await?,
-                    Layout::Append | Layout::Changelog | Layout::Envelope => {}
+                    Layout::Append | Layout::Changelog | Layout::Envelope | Layout::Rows => {}
                 },
             }
         }
@@ -203,9 +203,11 @@ impl BigquerySink {
             return Ok(());
         }
         match self.session.config.layout {
-            Layout::Append | Layout::Changelog | Layout::Envelope if !judged.distinct => {
+            Layout::Append | Layout::Changelog | Layout::Envelope | Layout::Rows if !judged.distinct => {
                 report.duplicates += 1
             }
+            // A sweep: plain rows have no current state.
+            Layout::Rows if judged.event.op == Op::Truncate => report.filtered += 1,
             layout
                 if layout.is_current() && judged.event.key.is_none() && judged.event.op != Op::Truncate =>
             {

@@ -12,14 +12,15 @@ use millstream_core::{Cause, Judged, Key, Op, Order, Patch, RecordBatch, Result,
 use millstream_layout::changelog::ObjectColumn;
 use millstream_layout::object::{self, Nested};
 use millstream_layout::{
-    Binding, Change, Dialect as _, Keyed, Misfit, Shape, StoredKey, StoredTable, Trouble, convert, staging,
+    Binding, Change, Dialect as _, Keyed, Misfit, Shape, StoredKey, StoredTable, Trouble, convert, plain,
+    staging,
 };
 
 use held::Held;
 
 use crate::config::{DeleteMode, Layout};
 use crate::dialect;
-use crate::form::{Form, Objects};
+use crate::form::{self, Form, Objects};
 use crate::found::{self, Found};
 use crate::lane::Settled;
 use crate::note::TableNote;
@@ -94,6 +95,8 @@ pub(crate) struct Target {
     found: Found,
     /// The columns of the replica that it is the staging of.
     seed: Shape,
+    /// Its columns that stay REQUIRED.
+    required: Vec<String>,
     objects: Option<Objects>,
     form: Form,
     /// How rows of a schema map to the table, and the key that they come under.
@@ -116,6 +119,7 @@ impl Target {
         let Some(found) = found::find(session, schema, order, seed, notices).await? else { return Ok(None) };
         let mut target = Self::of(session, found)?;
         target.seed = seed.map(|replica| replica.shape.clone()).unwrap_or_default();
+        target.required = form::required(session.config.layout, &target.found.stored, schema);
         let noted = target.found.actual.description.as_deref().and_then(TableNote::read);
         let Found { repeats, keeps_deleted, .. } = target.found;
         if noted.is_none_or(|noted| (noted.repeats, noted.keeps_deleted) != (repeats, keeps_deleted)) {
@@ -124,6 +128,9 @@ impl Target {
         }
         target.put_options(session).await?;
         target.put_columns(session).await?;
+        if !target.required.is_empty() {
+            target.renew(session)?;
+        }
         target.put_view(session).await?;
         Ok(Some(target))
     }
@@ -156,6 +163,7 @@ impl Target {
             staged: false,
             seed: Shape::default(),
             found,
+            required: Vec::new(),
             objects,
             form,
             bindings: Vec::new(),
@@ -202,7 +210,18 @@ impl Target {
         let (binding, changes) =
             self.found.stored.shape.bind(schema, dialect::of(&session.config), session.rules(), &wide)?;
         let changes: Vec<_> = seeded.into_iter().chain(changes).collect();
-        let is_keyless = schema.key.is_empty() && !schema.columns.is_empty();
+        let is_plain = session.config.layout == Layout::Rows;
+        if is_plain
+            && let Some(error) = plain::contradiction(
+                &self.found.stored.shape,
+                &binding,
+                &self.id.to_string(),
+                &dialect::COLUMNS,
+            )
+        {
+            return Err(error);
+        }
+        let is_keyless = schema.key.is_empty() && !schema.columns.is_empty() && !is_plain;
         let lost = is_keyless && !Keyed::now(&self.found.stored).columns.is_empty();
         if lost && !std::mem::replace(&mut self.lost_key_told, true) {
             let text = format!(
@@ -321,6 +340,7 @@ impl Target {
             (Layout::Replica { delete }, _) => place.replica(&mut row, judged, delete, order),
             (Layout::Changelog, Some(objects)) => place.changelog(&mut row, event, objects, order),
             (Layout::Staging { .. }, _) => place.staging(&mut row, judged, late.as_deref(), order),
+            (Layout::Rows, _) => place.plain(&mut row, event),
             _ => place.history(&mut row, event, order),
         };
         if let Err(trouble) = written {

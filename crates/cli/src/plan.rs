@@ -1,13 +1,14 @@
 //! The validated plan: what a config means, with every default filled in and every path resolved.
 //!
 //! Whoever holds a [`Plan`] need not check it again. Nothing here touches the disk but the check that schema files can
-//! be read; what depends on data or on the warehouse is `check`'s and the connectors'.
+//! be read, of plain messages also what they declare; what depends on data or on the warehouse is `check`'s and the connectors'.
 
 mod bigquery;
 mod http;
 mod load;
 mod pubsub;
 mod sinks;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use millstream_pubsub::PubsubConfig;
 pub(crate) use http::HttpPlan;
 pub(crate) use pubsub::LetterTopicPlan;
 pub(crate) use sinks::{DuckdbPlan, SinkKind, SinkPlan};
+pub(crate) use tables::columns;
 
 use crate::config::{
     self, Bytes, Config, DeadLettersConfig, DecodeConfig, DedupeMode, Loaded, Problem, Problems,
@@ -153,7 +155,7 @@ impl Checker<'_> {
     }
 
     fn plan(&mut self) -> Plan {
-        let config = self.loaded.config.clone();
+        let mut config = self.loaded.config.clone();
         let pipeline = self.pipeline(&config);
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let directory = match &config.checkpoint.directory {
@@ -183,6 +185,7 @@ impl Checker<'_> {
                 help,
             );
         }
+        config.decode.json = self.json(&config);
         Plan {
             source: self.source(&config.source),
             tables: self.tables(&config),
@@ -250,28 +253,6 @@ impl Checker<'_> {
             ),
             record_bytes_max: size,
         })
-    }
-
-    fn tables(&mut self, config: &Config) -> BTreeMap<String, TableConfig> {
-        let mut tables = config.tables.clone();
-        for (name, table) in &mut tables {
-            let at = |key: &str| [Step::from("tables"), Step::from(&**name), Step::from(key)];
-            if table.key.as_ref().is_some_and(|key| key.iter().any(String::is_empty)) {
-                self.problem(&at("key"), "a column of `key` has no name", "");
-            }
-            if let Some(key) = &table.key
-                && let Some(twice) = key.iter().enumerate().find(|(i, c)| key[..*i].contains(c))
-            {
-                self.problem(&at("key"), format!("column `{}` is named twice", twice.1), "");
-            }
-            if let Some(schema) = &mut table.schema {
-                *schema = self.base.join(&*schema);
-                if let Err(e) = std::fs::metadata(&*schema) {
-                    self.problem(&at("schema"), format!("cannot read this schema file: {e}"), "");
-                }
-            }
-        }
-        tables
     }
 
     fn dedupe(&mut self, config: &Config) -> DedupePlan {

@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millstream_bigquery::BigquerySink;
+use millstream_bigquery::{BigquerySink, given_schema};
 use millstream_core::evolution::ChangePolicy;
 use millstream_core::{DeadLetters, Decoder, Error, Incarnation, Result, Sink, Source, TableName};
-use millstream_decode::{self as decode, FlatOptions, Modes, Options, TableHints};
+use millstream_decode::{
+    self as decode, BareNumeric, ColumnHint, FlatOptions, JsonOptions, Modes, Options, TableHints,
+    parse_schema_file,
+};
 use millstream_duckdb::{self as duckdb, DuckConfig, DuckSink};
 use millstream_pubsub::{LetterTopic, PubsubConfig, PubsubSink, PubsubSource};
 use millstream_sources::files::{self, FileSource};
 
 use crate::config::{
-    BinaryMode, DecimalMode, DeleteMode, FlatConfig, Format, HstoreMode, IntervalMode, Layout, Lines,
-    NotFinite, OnTypeChange, OutOfRange, ReplicaIdentity, TimeMode,
+    BinaryMode, DecimalMode, DeleteMode, FlatConfig, Format, HstoreMode, IntervalMode, JsonConfig, Layout,
+    Lines, NotFinite, OnTypeChange, OutOfRange, ReplicaIdentity, TimeMode, UnknownFields,
 };
 use crate::dead_letters::TopicSource;
 use crate::discard::Discard;
@@ -41,10 +44,11 @@ pub(crate) fn source(plan: &SourcePlan) -> Result<Box<dyn Source>> {
 }
 
 /// A decoder of the plan's format.
-pub(crate) fn decoder(format: Format, options: Arc<Options>) -> Box<dyn Decoder> {
+pub(crate) fn decoder(format: Format, options: Arc<Options>) -> Result<Box<dyn Decoder>> {
     match format {
-        Format::Debezium => decode::debezium(options),
-        Format::DebeziumFlat => decode::debezium_flat(options),
+        Format::Debezium => Ok(decode::debezium(options)),
+        Format::DebeziumFlat => Ok(decode::debezium_flat(options)),
+        Format::Json => decode::json(options),
     }
 }
 
@@ -79,6 +83,7 @@ pub(crate) fn duckdb_config(name: &str, plan: &DuckdbPlan) -> DuckConfig {
     let layout = match plan.layout {
         Layout::Append => duckdb::Layout::Append,
         Layout::Changelog => duckdb::Layout::Changelog,
+        Layout::Rows => duckdb::Layout::Rows,
         Layout::Replica => duckdb::Layout::Replica {
             delete: match plan.delete {
                 DeleteMode::Soft => duckdb::DeleteMode::Soft,
@@ -101,28 +106,24 @@ pub(crate) fn duckdb_config(name: &str, plan: &DuckdbPlan) -> DuckConfig {
     config
 }
 
-/// What the decoders are told. Reads the tables' schema files.
-pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
+/// What the decoders are told. Reads the tables' schema files, and asks the warehouse for columns that nobody declared.
+pub(crate) async fn decoder_options(plan: &Plan) -> Result<Options> {
     let mut tables = HashMap::new();
     let mut exclude: std::collections::HashSet<String> = plan.decode.exclude.iter().cloned().collect();
     for (name, table) in &plan.tables {
         if table.exclude {
             exclude.insert(name.clone());
         }
-        let columns = match &table.schema {
-            Some(file) => {
-                let shown = file.display().to_string();
-                let text = std::fs::read_to_string(file).map_err(|e| {
-                    Error::fatal(format!("cannot read the schema file {shown}")).with_source(e)
-                })?;
-                decode::parse_schema_file(&text).map_err(|e| e.at(shown))?.into_iter().collect()
-            }
-            None => HashMap::new(),
-        };
+        let mut columns = crate::plan::columns(table, plan.decode.format)?;
+        if columns.is_empty() && plan.decode.format == Format::Json && !table.exclude {
+            columns = given_columns(plan, name).await?;
+        }
+        let columns = columns.into_iter().collect();
         let full_identity = table.replica_identity == Some(ReplicaIdentity::Full);
         tables.insert(name.clone(), TableHints { key: table.key.clone(), columns, full_identity });
     }
     let changelog = plan.has_changelog();
+    let is_json = plan.decode.format == Format::Json;
     let record_bytes_max = match &plan.source {
         SourcePlan::Files(files) => files.record_bytes_max,
         // The service takes no larger message.
@@ -136,11 +137,14 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         messages: plan.decode.messages.as_deref().map(table_named),
         modes: modes(plan),
         out_of_range: match plan.decode.out_of_range {
+            // What does not fit a declared column is refused.
+            None if is_json => decode::RangePolicy::DeadLetter,
             None | Some(OutOfRange::Null) => decode::RangePolicy::Null,
             Some(OutOfRange::Clamp) => decode::RangePolicy::Clamp,
             Some(OutOfRange::DeadLetter) => decode::RangePolicy::DeadLetter,
         },
         not_finite: match plan.decode.not_finite {
+            None if is_json => decode::NotFinitePolicy::DeadLetter,
             None | Some(NotFinite::Null) => decode::NotFinitePolicy::Null,
             Some(NotFinite::Clamp) => decode::NotFinitePolicy::Clamp,
             Some(NotFinite::DeadLetter) => decode::NotFinitePolicy::DeadLetter,
@@ -151,12 +155,29 @@ pub(crate) fn decoder_options(plan: &Plan) -> Result<Options> {
         datetime_as_timestamp: plan.decode.datetime_as_timestamp,
         record_bytes_max: record_bytes_max as usize,
         flat: plan.decode.flat.as_ref().map(flat).unwrap_or_default(),
+        json: plan.decode.json.as_ref().map(json).unwrap_or_default(),
         ..Options::default()
     };
     if let Some(placeholder) = &plan.decode.unavailable_value_placeholder {
         options.placeholder.clone_from(placeholder);
     }
     Ok(options)
+}
+
+/// The columns that a table of plain messages has in BigQuery.
+async fn given_columns(plan: &Plan, table: &str) -> Result<Vec<(String, ColumnHint)>> {
+    for sink in &plan.sinks {
+        if let SinkKind::Bigquery(config) = &sink.kind
+            && config.layout == millstream_bigquery::Layout::Rows
+            && let Some(schema) = given_schema(config, &table_named(table)).await?
+        {
+            let whose = || format!("the columns of {table} in the dataset {}", config.dataset);
+            return parse_schema_file(&schema, BareNumeric::OfWarehouse).map_err(|e| e.at(whose()));
+        }
+    }
+    Err(Error::fatal(format!(
+        "the config declares no columns of {table}, and there is no such table in BigQuery: declare them (`columns` or `schema`), or make the table"
+    )))
 }
 
 fn modes(plan: &Plan) -> Modes {
@@ -225,6 +246,18 @@ fn flat(config: &FlatConfig) -> FlatOptions {
     }
     options.default_table = config.default_table.as_deref().map(table_named);
     options
+}
+
+fn json(config: &JsonConfig) -> JsonOptions {
+    JsonOptions {
+        table: config.table.clone(),
+        table_field: config.table_field.clone(),
+        table_attribute: config.table_attribute.clone(),
+        unknown_fields: match config.unknown_fields {
+            None | Some(UnknownFields::DeadLetter) => decode::UnknownFields::DeadLetter,
+            Some(UnknownFields::Ignore) => decode::UnknownFields::Ignore,
+        },
+    }
 }
 
 /// `schema.table`, or a table alone.

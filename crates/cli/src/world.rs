@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use millstream_core::dedupe::{GateConfig, Mode};
-use millstream_core::{DeadLetters, Decoder, Incarnation, Result, Sink, Source, StateView, Store};
+use millstream_core::{DeadLetters, Decoder, Error, Incarnation, Result, Sink, Source, StateView, Store};
 use millstream_engine::{Clock, Restart, Settings, SystemClock, World};
 use millstream_state::LocalStore;
 
@@ -47,9 +47,13 @@ pub(crate) struct PlanWorld {
 }
 
 impl PlanWorld {
-    /// Surroundings of `plan`, which read its source and what `desk` is asked for.
+    /// Surroundings of `plan`, which read its source and what `desk` is asked for. Not to be called from within a runtime.
     pub(crate) fn new(plan: Arc<Plan>, desk: Arc<Desk>) -> Result<Self> {
-        let options = Arc::new(registry::decoder_options(&plan)?);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| Error::fatal("cannot start threads").with_source(e))?;
+        let options = Arc::new(runtime.block_on(registry::decoder_options(&plan))?);
         Ok(Self { plan, options, desk, intake: true, shelf: Arc::default(), clock: SystemClock })
     }
 
@@ -75,7 +79,7 @@ impl World for PlanWorld {
     }
 
     fn decoder(&self) -> Result<Box<dyn Decoder>> {
-        Ok(registry::decoder(self.plan.decode.format, self.options.clone()))
+        registry::decoder(self.plan.decode.format, self.options.clone())
     }
 
     fn sinks(&self) -> Result<Vec<(String, Box<dyn Sink>)>> {

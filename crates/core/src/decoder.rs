@@ -2,7 +2,7 @@
 
 use crate::dead::{Cause, Stage};
 use crate::event::Event;
-use crate::record::Record;
+use crate::record::{Range, Record};
 
 /// Turns records into events. Pure: same records in the same order give the same output; no record stops it, whatever
 /// its bytes are.
@@ -40,6 +40,9 @@ pub enum Decoded {
     Control(Control),
     /// Refused.
     Dead(Refusal),
+    /// The record holds several, whose values lie there in its own. Each is a record from now on, with the others of its batch, and
+    /// this one counts as [`ControlKind::Array`]. Pushed alone, and of no record that is a [part](Record::part) itself.
+    Several(Vec<Range>),
 }
 
 /// Why a record was refused. The engine adds the record's bytes.
@@ -77,13 +80,15 @@ pub enum ControlKind {
     Message,
     /// An event of a table that the config leaves out, or of a signal table.
     Filtered,
-    /// An empty line.
+    /// An empty line, or an empty array.
     Empty,
+    /// An array, whose elements are records of their own.
+    Array,
 }
 
 impl ControlKind {
     /// All kinds, in the order of [`ControlKind::index`].
-    pub const ALL: [ControlKind; 7] = [
+    pub const ALL: [ControlKind; 8] = [
         ControlKind::Tombstone,
         ControlKind::Heartbeat,
         ControlKind::Transaction,
@@ -91,6 +96,7 @@ impl ControlKind {
         ControlKind::Message,
         ControlKind::Filtered,
         ControlKind::Empty,
+        ControlKind::Array,
     ];
 
     /// Its name in summaries and metrics.
@@ -103,6 +109,7 @@ impl ControlKind {
             ControlKind::Message => "message",
             ControlKind::Filtered => "filtered",
             ControlKind::Empty => "empty",
+            ControlKind::Array => "array",
         }
     }
 

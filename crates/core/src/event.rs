@@ -145,6 +145,6 @@ pub struct Origin {
     pub partition: u64,
     /// Byte offset in the file, or a number derived from the message id.
     pub offset: u64,
-    /// Index of the event within its record (0 unless one record holds many rows).
+    /// Index of the event, or of the part that it came from, within its record (0 unless one record holds many rows).
     pub index: u32,
 }

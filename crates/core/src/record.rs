@@ -27,6 +27,8 @@ pub struct Slot {
     pub topic: Option<Range>,
     /// Byte offset of the record in its file, or a number derived from the message id.
     pub offset: u64,
+    /// Which part of a record that held several: 1 for the first; 0 for a record as it came.
+    pub part: u32,
     /// The broker's id of the message.
     pub message_id: Option<Range>,
     /// When the broker took it, ms since the epoch.
@@ -66,6 +68,21 @@ impl RecordBatch {
     /// The record of a slot; `None` behind the last one.
     pub fn record(&self, index: usize) -> Option<Record<'_>> {
         self.slots.get(index).map(|slot| Record { batch: self, slot })
+    }
+
+    /// Makes records of their own of parts of a record's value, behind the records that are there. All else they have from that record.
+    pub fn split(&mut self, index: usize, parts: &[Range]) {
+        if parts.is_empty() {
+            return;
+        }
+        let whole = self.slots[index].clone();
+        let start = whole.value.map_or(0, |value| value.start);
+        let slot = |(part, range): (u32, &Range)| Slot {
+            value: Some(Range { start: start + range.start, len: range.len }),
+            part,
+            ..whole.clone()
+        };
+        self.slots.extend((1..).zip(parts).map(slot));
     }
 
     /// Whether its records come [again](Slot::again_for) for sinks that refused their rows.
@@ -146,6 +163,11 @@ impl<'a> Record<'a> {
     /// Byte offset in the file, or a number derived from the message id.
     pub fn offset(&self) -> u64 {
         self.slot.offset
+    }
+
+    /// Which part of a record that held several it is: 1 for the first; 0 for a record as it came.
+    pub fn part(&self) -> u32 {
+        self.slot.part
     }
 
     /// The broker's id of the message.

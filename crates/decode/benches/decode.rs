@@ -47,7 +47,7 @@ fn main() {
             for item in out.drain(..) {
                 counts[match item {
                     Decoded::Event(_) => 0,
-                    Decoded::Control(_) => 1,
+                    Decoded::Control(_) | Decoded::Several(_) => 1,
                     Decoded::Dead(_) => 2,
                 }] += 1;
             }

@@ -62,18 +62,22 @@ impl Parts {
         }
     }
 
-    /// Refuses keys that state could not hold. No index of a database has keys this long: PostgreSQL's end at 2.7 KB.
+    /// Refuses keys that state could not hold.
     pub(crate) fn check_keys(&self) -> Result<(), Flaw> {
-        let keys = [&self.key, &self.old_key, &self.new_key];
-        match keys.into_iter().flatten().map(|key| key.as_bytes().len()).max() {
-            Some(len) if len > KEY_BYTES_MAX => Err(Flaw::new(
-                "key_too_long",
-                format!(
-                    "the key has {len} bytes, and {KEY_BYTES_MAX} are allowed: set another `key` for the table"
-                ),
-            )),
-            _ => Ok(()),
-        }
+        check_keys([&self.key, &self.old_key, &self.new_key].into_iter().flatten())
+    }
+}
+
+/// Refuses keys that state could not hold. No index of a database has keys this long: PostgreSQL's end at 2.7 KB.
+pub(crate) fn check_keys<'k>(keys: impl Iterator<Item = &'k Key>) -> Result<(), Flaw> {
+    match keys.map(|key| key.as_bytes().len()).max() {
+        Some(len) if len > KEY_BYTES_MAX => Err(Flaw::new(
+            "key_too_long",
+            format!(
+                "the key has {len} bytes, and {KEY_BYTES_MAX} are allowed: set another `key` for the table"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

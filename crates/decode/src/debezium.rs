@@ -140,7 +140,7 @@ impl Debezium {
                 out.push(Decoded::Control(control));
                 return Ok(());
             }
-            Framed::Object(text) => text,
+            Framed::Text(text) => text,
         };
         let mut cur = Cursor::new(text, 0);
         cur.space();

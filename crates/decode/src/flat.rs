@@ -238,7 +238,7 @@ impl Flat {
         let text = match open(record, &self.options)? {
             Framed::Control(c) if c.kind == ControlKind::Tombstone => return self.tombstone(record),
             Framed::Control(control) => return Ok(Decoded::Control(control)),
-            Framed::Object(text) => text,
+            Framed::Text(text) => text,
         };
         let mut cur = Cursor::new(text, 0);
         cur.space();

@@ -31,12 +31,22 @@ impl From<ScanError> for Refusal {
 pub(crate) enum Framed<'a> {
     /// Nothing to decode.
     Control(Control),
-    /// A JSON object, or what claims to be one.
-    Object(&'a str),
+    /// A JSON object, or what claims to be one; where it was asked for, an array.
+    Text(&'a str),
 }
 
 /// Checks size and UTF-8, and sorts out empty lines, tombstones and broken frames.
 pub(crate) fn open<'a>(record: &Record<'a>, options: &Options) -> Result<Framed<'a>, Refusal> {
+    open_as(record, options, b"{", "an object")
+}
+
+/// The same of values that begin with one of these bytes; `wanted` says what that is.
+pub(crate) fn open_as<'a>(
+    record: &Record<'a>,
+    options: &Options,
+    begins: &[u8],
+    wanted: &str,
+) -> Result<Framed<'a>, Refusal> {
     let bytes = match record.body() {
         Body::Tombstone => return Ok(Framed::Control(control(ControlKind::Tombstone))),
         Body::Broken(_, cause) => {
@@ -56,7 +66,7 @@ pub(crate) fn open<'a>(record: &Record<'a>, options: &Options) -> Result<Framed<
     let mut cur = Cursor::new(text, 0);
     cur.space();
     match cur.byte() {
-        b'{' => return Ok(Framed::Object(text)),
+        byte if begins.contains(&byte) => return Ok(Framed::Text(text)),
         0 if cur.at() == text.len() => return Ok(Framed::Control(control(ControlKind::Empty))),
         _ => {}
     }
@@ -66,7 +76,7 @@ pub(crate) fn open<'a>(record: &Record<'a>, options: &Options) -> Result<Framed<
     if null {
         return Ok(Framed::Control(control(ControlKind::Tombstone)));
     }
-    Err(invalid(Flaw::new("not_an_object", "the value is JSON, but not an object"), None))
+    Err(invalid(Flaw::new("not_an_object", format!("the value is JSON, but not {wanted}")), None))
 }
 
 /// A control record without a time.
@@ -152,7 +162,7 @@ impl PartitionHash {
                 hash
             }
         };
-        Origin { partition: hash, offset: record.offset(), index: 0 }
+        Origin { partition: hash, offset: record.offset(), index: record.part() }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::codec::decimal::{DecimalCodec, DecimalForm, Target as DecimalTarget};
 use crate::codec::temporal::{Target, Temporal, Unit};
 use crate::connect_schema::{ColumnFact, Parameters, SCALE_MAX, semantic};
 use crate::inference::Kind;
-use crate::options::{BinaryMode, ColumnHint, DecimalMode, Modes, TimeMode};
+use crate::options::{BinaryMode, ColumnHint, DecimalMode, Modes, TimeMode, TimeUnit};
 
 /// The codec of a hinted column.
 pub(crate) fn codec(hint: &ColumnHint, modes: Modes) -> Codec {
@@ -103,12 +103,21 @@ pub(crate) fn binary(mode: BinaryMode) -> BinaryForm {
 
 fn time_unit(hint: &ColumnHint, mode: TimeMode) -> Unit {
     match mode {
+        _ if hint.unit.is_some() => timestamp_unit(hint, mode),
         TimeMode::AdaptiveTimeMicroseconds => Unit::Micros,
         other => timestamp_unit(hint, other),
     }
 }
 
 fn timestamp_unit(hint: &ColumnHint, mode: TimeMode) -> Unit {
+    if let Some(unit) = hint.unit {
+        return match unit {
+            TimeUnit::Seconds => Unit::Seconds,
+            TimeUnit::Millis => Unit::Millis,
+            TimeUnit::Micros => Unit::Micros,
+            TimeUnit::Nanos => Unit::Nanos,
+        };
+    }
     match (mode, hint.fraction) {
         (TimeMode::Connect, _) => Unit::Millis,
         (TimeMode::Microseconds, _) => Unit::Micros,

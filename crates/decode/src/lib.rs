@@ -1,4 +1,4 @@
-//! Bytes to events: Debezium's JSON, as envelopes ([`debezium`]) and flattened ([`debezium_flat`]).
+//! Bytes to events: Debezium's JSON, as envelopes ([`debezium`]) and flattened ([`debezium_flat`]), and plain JSON ([`json`]).
 //!
 //! Decoders are pure: no I/O, clock or randomness. Whatever the bytes are, a decoder neither panics nor fails; it
 //! pushes an event, a control item or a refusal for every record.
@@ -23,6 +23,8 @@
 //! | `out_of_range` | validate | a date or time that warehouses cannot hold, under that policy |
 //! | `not_finite` | validate | NaN or an infinity in a decimal, under that policy |
 //! | `too_large` | validate | more than 10 000 columns or unknown members, numbers whose plain digits would be beyond reason, values that widen more than 1 000 columns one by one |
+//! | `unknown_field` | validate | a plain message has a member that its table does not declare, under that policy |
+//! | `unknown_table` | validate | a plain message is for a table whose columns are not declared |
 //! | `internal` | validate | a bug in the decoder, which the record showed |
 //!
 //! Broken frames keep the code that their source gave them.
@@ -60,6 +62,7 @@ mod flat;
 mod frame;
 mod hint;
 mod inference;
+mod json;
 mod key;
 mod md5;
 mod message;
@@ -74,13 +77,13 @@ mod table;
 
 use std::sync::Arc;
 
-use millstream_core::Decoder;
+use millstream_core::{Decoder, Result};
 
 pub use options::{
-    BinaryMode, ColumnHint, DecimalMode, FlatOptions, HstoreMode, IntervalMode, Modes, NotFinitePolicy,
-    Options, RangePolicy, TableHints, TimeMode,
+    BinaryMode, ColumnHint, DecimalMode, FlatOptions, HstoreMode, IntervalMode, JsonOptions, Modes,
+    NotFinitePolicy, Options, RangePolicy, TableHints, TimeMode, TimeUnit, UnknownFields,
 };
-pub use schema_file::parse_schema_file;
+pub use schema_file::{BareNumeric, parse_schema_file};
 
 /// A decoder of Debezium envelopes. Each worker makes its own; they share nothing but the options.
 pub fn debezium(options: Arc<Options>) -> Box<dyn Decoder> {
@@ -90,4 +93,12 @@ pub fn debezium(options: Arc<Options>) -> Box<dyn Decoder> {
 /// A decoder of events that ExtractNewRecordState has flattened.
 pub fn debezium_flat(options: Arc<Options>) -> Box<dyn Decoder> {
     Box::new(flat::Flat::new(options))
+}
+
+/// A decoder of plain JSON: objects that are rows of tables whose columns [`Options::tables`] declare, and arrays of them.
+///
+/// # Errors
+/// If a table's key names a column that is not declared.
+pub fn json(options: Arc<Options>) -> Result<Box<dyn Decoder>> {
+    Ok(Box::new(json::Json::new(options)?))
 }

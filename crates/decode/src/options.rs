@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use indexmap::IndexMap;
 use millstream_core::{Incarnation, TableName, Type};
 
 /// Options of a decoder. One set serves all decode workers.
@@ -35,6 +36,8 @@ pub struct Options {
     pub record_bytes_max: usize,
     /// Names in flattened events.
     pub flat: FlatOptions,
+    /// What plain messages are told by.
+    pub json: JsonOptions,
 }
 
 impl Default for Options {
@@ -54,6 +57,7 @@ impl Default for Options {
             datetime_as_timestamp: false,
             record_bytes_max: 64 << 20,
             flat: FlatOptions::default(),
+            json: JsonOptions::default(),
         }
     }
 }
@@ -71,8 +75,8 @@ impl Options {
 pub struct TableHints {
     /// The key columns; wins over the message key. Empty: the table has no key, whatever the message says.
     pub key: Option<Vec<String>>,
-    /// Types of columns, from a schema file or an existing table.
-    pub columns: HashMap<String, ColumnHint>,
+    /// Types of columns, from a schema file or an existing table, in their order there.
+    pub columns: IndexMap<String, ColumnHint>,
     /// The table has REPLICA IDENTITY FULL: before-images are full, and every value is always present.
     pub full_identity: bool,
 }
@@ -86,6 +90,8 @@ pub struct ColumnHint {
     pub semantic: Option<String>,
     /// Fractional digits of a time or timestamp (0 to 9), which decide between ms and µs in adaptive modes.
     pub fraction: Option<u8>,
+    /// What a number in a time or timestamp counts; wins over `fraction` and modes.
+    pub unit: Option<TimeUnit>,
     /// Length of a bit string, bits.
     pub bits: Option<u32>,
     /// Whether NULL is allowed.
@@ -95,7 +101,7 @@ pub struct ColumnHint {
 impl ColumnHint {
     /// A nullable column of this type, nothing else known.
     pub fn new(ty: Type) -> Self {
-        Self { ty, semantic: None, fraction: None, bits: None, nullable: true }
+        Self { ty, semantic: None, fraction: None, unit: None, bits: None, nullable: true }
     }
 
     /// The same with a semantic type.
@@ -104,6 +110,19 @@ impl ColumnHint {
         self.semantic = Some(semantic.to_owned());
         self
     }
+}
+
+/// What a number in a column of times counts: since 1970-01-01T00:00:00Z, or since midnight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Millis,
+    /// Microseconds.
+    Micros,
+    /// Nanoseconds.
+    Nanos,
 }
 
 /// The connector's modes, named like Debezium's properties; defaults are Debezium's for PostgreSQL.
@@ -239,6 +258,30 @@ mode! {
         /// The column becomes text from the first such value on: `NaN`, `Infinity`, `-Infinity`.
         String = "string",
     }
+}
+
+mode! {
+    /// What becomes of a member of a plain message that its table does not declare.
+    UnknownFields {
+        /// The message becomes a dead letter.
+        #[default]
+        DeadLetter = "dead-letter",
+        /// It is left out, counted.
+        Ignore = "ignore",
+    }
+}
+
+/// Plain messages. Their tables are those of [`Options::tables`] that have columns.
+#[derive(Debug, Clone, Default)]
+pub struct JsonOptions {
+    /// The table of messages that tell none.
+    pub table: Option<String>,
+    /// The member of the object that tells the table.
+    pub table_field: Option<String>,
+    /// The header or attribute that tells the table; looked at before the member.
+    pub table_attribute: Option<String>,
+    /// What becomes of members that the table does not declare, within structs too.
+    pub unknown_fields: UnknownFields,
 }
 
 /// Names that ExtractNewRecordState adds, as fields or headers (`add.fields`, `add.headers`).

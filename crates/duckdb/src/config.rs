@@ -62,6 +62,8 @@ pub enum Layout {
     Append,
     /// `T_changelog` with every distinct event as before and after structs.
     Changelog,
+    /// The view `T` of plain rows with the columns that are declared, on `T_rows`, which has a mark beside them.
+    Rows,
     /// `T` with the current state.
     Replica {
         /// What a delete leaves behind.
@@ -75,6 +77,7 @@ impl Layout {
         match self {
             Layout::Append => "append",
             Layout::Changelog => "changelog",
+            Layout::Rows => "rows",
             Layout::Replica { .. } => "replica",
         }
     }

@@ -5,6 +5,7 @@ use millstream_layout::changelog::{self, ObjectColumn};
 use millstream_layout::history;
 use millstream_layout::latest;
 use millstream_layout::object;
+use millstream_layout::plain;
 use millstream_layout::replica;
 use millstream_layout::shape::Shape;
 use millstream_layout::table::StoredTable;
@@ -21,13 +22,18 @@ pub(crate) fn table_name(layout: Layout, base: &str) -> String {
     match layout {
         Layout::Append => format!("{base}_raw"),
         Layout::Changelog => format!("{base}_changelog"),
+        Layout::Rows => format!("{base}_rows"),
         Layout::Replica { .. } => base.to_owned(),
     }
 }
 
-/// The name of the latest view.
-pub(crate) fn view_name(base: &str) -> String {
-    format!("{base}_latest")
+/// The name of the view that a layout keeps on its table, if it does.
+pub(crate) fn view_name(config: &DuckConfig, base: &str) -> Option<String> {
+    match config.layout {
+        Layout::Append => config.latest_view.then(|| format!("{base}_latest")),
+        Layout::Rows => Some(base.to_owned()),
+        Layout::Changelog | Layout::Replica { .. } => None,
+    }
 }
 
 /// `CREATE TABLE` for a new table.
@@ -37,6 +43,7 @@ pub(crate) fn create(config: &DuckConfig, table: &StoredTable) -> String {
         Layout::Changelog => {
             changelog::physical_columns(&table.shape, &object::source_shape(), &object::transaction_shape())
         }
+        Layout::Rows => table.physical_columns(plain::own_columns()),
         Layout::Replica { .. } => replica::physical_columns(table),
     };
     let columns: Vec<_> =
@@ -109,11 +116,14 @@ pub(crate) fn comment(config: &DuckConfig, table: &StoredTable, position: usize)
     ))
 }
 
-/// `CREATE OR REPLACE VIEW` for the table's latest view, if it has one.
-pub(crate) fn latest_view(config: &DuckConfig, table: &StoredTable) -> Option<String> {
+/// `CREATE OR REPLACE VIEW` for the table's view, if it has one.
+pub(crate) fn view(config: &DuckConfig, table: &StoredTable) -> Option<String> {
     let view = table.view.as_ref()?;
     let raw = qualify(&config.dataset, &table.name);
-    let select = latest::latest(&Duck, &raw, table, config.history_repeats)?;
+    let select = match config.layout {
+        Layout::Rows => plain::view(&Duck, table, &raw),
+        _ => latest::latest(&Duck, &raw, table, config.history_repeats)?,
+    };
     Some(format!("CREATE OR REPLACE VIEW {} AS\n{select};", qualify(&config.dataset, view)))
 }
 
@@ -121,7 +131,7 @@ pub(crate) fn latest_view(config: &DuckConfig, table: &StoredTable) -> Option<St
 pub(crate) fn has_wide_ints(session: &Session, table: &StoredTable, column: &str) -> Result<bool> {
     let places = match session.config.layout {
         Layout::Changelog => vec![format!("before.{}", quote(column)), format!("after.{}", quote(column))],
-        Layout::Append | Layout::Replica { .. } => vec![quote(column)],
+        Layout::Append | Layout::Rows | Layout::Replica { .. } => vec![quote(column)],
     };
     let wide = |place: &String| format!("{place} NOT BETWEEN -9007199254740992 AND 9007199254740992");
     let wide: Vec<_> = places.iter().map(wide).collect();

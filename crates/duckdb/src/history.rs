@@ -1,8 +1,9 @@
-//! The append layout: one row of `T_raw` for each distinct event.
+//! The append layout: one row of `T_raw` for each distinct event; and the rows layout, whose rows have less beside their values.
 
-use millstream_core::{Event, Op, Result};
+use millstream_core::{Event, Op, Result, Type};
 use millstream_layout::history;
 use millstream_layout::keyed::Keyed;
+use millstream_layout::plain;
 use millstream_layout::rows::Trouble;
 use millstream_layout::shape::Binding;
 use millstream_layout::table::StoredTable;
@@ -10,31 +11,43 @@ use millstream_layout::table::StoredTable;
 use crate::batch::{Batches, Place};
 use crate::catalog::Mark;
 use crate::column_data::ColumnData;
+use crate::config::Layout;
 use crate::rows;
 use crate::session::Session;
 
-/// The rows of one `T_raw` that are being built.
+/// The rows of one `T_raw` or `T_rows` that are being built.
 pub(crate) struct History {
-    source_table: String,
     columns: Vec<ColumnData>,
-    own: OwnColumns,
+    own: Own,
     batches: Batches,
     initial: usize,
 }
 
-/// The columns of [`own_columns`].
-struct OwnColumns {
+/// What stands beside the values.
+enum Own {
+    /// What is told of an event.
+    Event(Box<EventColumns>),
+    /// The mark alone.
+    Mark([ColumnData; 1]),
+}
+
+/// The columns of [`history::own_columns`].
+struct EventColumns {
+    source_table: String,
     columns: [ColumnData; 10],
     order_text: String,
 }
 
 impl History {
-    pub(crate) fn new(table: &StoredTable) -> Self {
+    pub(crate) fn new(layout: Layout, table: &StoredTable) -> Self {
+        let (own, fields) = match layout {
+            Layout::Rows => (Own::Mark([ColumnData::new(&Type::Timestamp)]), plain::own_columns()),
+            _ => (Own::Event(Box::new(EventColumns::new(table))), history::own_columns()),
+        };
         Self {
-            source_table: table.source.qualified(),
             columns: table.shape.columns.iter().map(|c| ColumnData::new(&c.ty)).collect(),
-            own: OwnColumns::new(),
-            batches: Batches::new(history::physical_columns(table)),
+            own,
+            batches: Batches::new(table.physical_columns(fields)),
             initial: table.initial,
         }
     }
@@ -57,7 +70,10 @@ impl History {
             .row
             .has_unchanged()
             .then(|| millstream_layout::rows::unchanged(&table.shape, binding, &event.row));
-        self.own.push(event, &self.source_table, unchanged, keyed.told.as_deref(), mark);
+        match &mut self.own {
+            Own::Event(own) => own.push(event, unchanged, keyed.told.as_deref(), mark),
+            Own::Mark([mark_column]) => mark_column.push_int(mark.ingested_at_us),
+        }
         self.batches.count(event.row.heap_len() + 16 * self.columns.len() + 128);
         Ok(())
     }
@@ -82,20 +98,27 @@ impl History {
     /// The columns in the table's physical order.
     fn physical(&mut self) -> (impl Iterator<Item = &mut ColumnData>, &mut Batches) {
         let (initial, later) = self.columns.split_at_mut(self.initial);
-        (initial.iter_mut().chain(&mut self.own.columns).chain(later), &mut self.batches)
+        let own: &mut [ColumnData] = match &mut self.own {
+            Own::Event(own) => &mut own.columns,
+            Own::Mark(columns) => columns,
+        };
+        (initial.iter_mut().chain(own).chain(later), &mut self.batches)
     }
 }
 
-impl OwnColumns {
-    fn new() -> Self {
+impl EventColumns {
+    fn new(table: &StoredTable) -> Self {
         let fields = history::own_columns();
-        Self { columns: std::array::from_fn(|i| ColumnData::new(&fields[i].ty)), order_text: String::new() }
+        Self {
+            source_table: table.source.qualified(),
+            columns: std::array::from_fn(|i| ColumnData::new(&fields[i].ty)),
+            order_text: String::new(),
+        }
     }
 
     fn push<'a>(
         &mut self,
         event: &Event,
-        source_table: &str,
         unchanged_names: Option<impl Iterator<Item = &'a str>>,
         key_columns: Option<&str>,
         mark: Mark,
@@ -105,7 +128,7 @@ impl OwnColumns {
         op.push_bytes(event.op.code().as_bytes());
         source_ts_ms.push_int_option(event.facts.ts_ms);
         ingested_at.push_int(mark.ingested_at_us);
-        table.push_bytes(source_table.as_bytes());
+        table.push_bytes(self.source_table.as_bytes());
         transaction_id.push_text_option(event.facts.transaction_id.as_deref());
         lsn.push_int_option(event.facts.lsn);
         self.order_text.clear();

@@ -18,6 +18,7 @@ mod history;
 mod ident;
 mod inserter;
 mod listing;
+mod naming;
 mod nested;
 mod query;
 mod recovery;

@@ -1,4 +1,4 @@
-//! What a file's own metadata say of a sink: its tables, and their latest views as SQL for people who keep views elsewhere.
+//! What a file's own metadata say of a sink: its tables, and their views as SQL for people who keep views elsewhere.
 
 use millstream_core::{Error, Result, TableName, Type};
 use millstream_layout::table::StoredTable;
@@ -51,18 +51,18 @@ pub fn tables(config: &DuckConfig) -> Result<Vec<ListedTable>> {
     Ok(stored(config)?.into_iter().map(listed).collect())
 }
 
-/// Names and statements of the latest views of a sink's tables, by name. Works beside a running pipeline of this process
-/// and on a file that nobody has open. Empty for other layouts than append, and before the first table was made.
+/// Names and statements of the views that a sink keeps on its tables, by name. Works beside a running pipeline of this process
+/// and on a file that nobody has open. Empty for layouts without views, and before the first table was made.
 ///
 /// # Errors
 /// The file does not exist or can't be opened, or its metadata are damaged.
 pub fn views(config: &DuckConfig) -> Result<Vec<(String, String)>> {
-    if config.layout != Layout::Append {
+    if !matches!(config.layout, Layout::Append | Layout::Rows) {
         return Ok(Vec::new());
     }
     let mut views = Vec::new();
     for table in stored(config)? {
-        if let (Some(view), Some(sql)) = (&table.view, ddl::latest_view(config, &table)) {
+        if let (Some(view), Some(sql)) = (&table.view, ddl::view(config, &table)) {
             views.push((view.clone(), sql));
         }
     }

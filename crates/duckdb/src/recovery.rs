@@ -7,6 +7,7 @@ use millstream_core::sink::SinkNotice;
 use millstream_core::{Error, Result};
 use millstream_layout::changelog;
 use millstream_layout::history;
+use millstream_layout::plain;
 
 use crate::catalog::{Catalog, Mark};
 use crate::config::{DeleteMode, DuckConfig, Layout};
@@ -96,6 +97,7 @@ fn roll_back(
         let name = qualify(&config.dataset, &table.name);
         let column = match config.layout {
             Layout::Append => history::MARK_COLUMN,
+            Layout::Rows => plain::MARK_COLUMN,
             Layout::Changelog => changelog::MARK_COLUMN,
             Layout::Replica { .. } => "_metadata_timestamp",
         };

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 use duckdb::Connection;
 use millstream_core::Result;
-use millstream_core::evolution::{self, Rules};
+use millstream_core::evolution::{self, ChangePolicy, Rules};
 use millstream_layout::names::fold;
 
 use crate::catalog::{Catalog, Mark};
-use crate::config::DuckConfig;
+use crate::config::{DuckConfig, Layout};
 use crate::database::Database;
 use crate::error::Explain;
 use crate::inserter::Inserter;
@@ -36,7 +36,11 @@ impl Session {
     /// The rules of schema evolution.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
-            policy: self.config.on_type_change,
+            policy: match self.config.layout {
+                // What is declared is all that there is.
+                Layout::Rows => ChangePolicy::DeadLetter,
+                _ => self.config.on_type_change,
+            },
             decimals: evolution::Decimals::of(self.config.decimals.precision_max()),
         }
     }

@@ -160,7 +160,9 @@ impl DuckSink {
 
     fn write_event(&mut self, index: usize, judged: &Judged, report: &mut WriteReport) -> Result<()> {
         match self.session.config.layout {
-            Layout::Append | Layout::Changelog if !judged.distinct => report.duplicates += 1,
+            Layout::Append | Layout::Changelog | Layout::Rows if !judged.distinct => report.duplicates += 1,
+            // A sweep: plain rows have no current state.
+            Layout::Rows if judged.event.op == Op::Truncate => report.filtered += 1,
             Layout::Replica { .. } if judged.event.key.is_none() && judged.event.op != Op::Truncate => {
                 report.filtered += 1;
             }

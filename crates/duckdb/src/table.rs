@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Cause, Error, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type, Value};
+use millstream_core::{Cause, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type, Value};
 use millstream_layout::cell::{Misfit, convert};
 use millstream_layout::changelog::ObjectColumn;
 use millstream_layout::keyed::{Keyed, StoredKey};
-use millstream_layout::names;
 use millstream_layout::object;
+use millstream_layout::plain;
 use millstream_layout::rows::Trouble;
 use millstream_layout::shape::{Binding, Change, Shape};
 use millstream_layout::table::StoredTable;
@@ -24,6 +24,7 @@ use crate::ddl;
 use crate::dialect::Duck;
 use crate::history::History;
 use crate::ident::quote;
+use crate::naming;
 use crate::replica::{Replica, Taken};
 use crate::session::Session;
 
@@ -51,8 +52,9 @@ enum Writer {
 impl Table {
     /// A table that the metadata know.
     pub(crate) fn load(session: &Session, stored: StoredTable) -> Result<Self> {
-        let writer = match session.config.layout {
-            Layout::Append => Writer::History(Box::new(History::new(&stored))),
+        let layout = session.config.layout;
+        let writer = match layout {
+            Layout::Append | Layout::Rows => Writer::History(Box::new(History::new(layout, &stored))),
             Layout::Changelog => {
                 let [source, transaction] = OBJECTS.map(|object| ddl::object_key(&stored.name, object));
                 let source = session.catalog.load_columns(&*session.connection()?, &source)?;
@@ -75,12 +77,12 @@ impl Table {
         notices: &mut Vec<SinkNotice>,
     ) -> Result<Self> {
         let layout = session.config.layout;
-        let (base, first_choice) = choose_name(session, &schema.table)?;
+        let (base, first_choice) = naming::choose(session, &schema.table)?;
         let mut stored = StoredTable {
             source: (*schema.table).clone(),
             layout: layout.name().to_owned(),
             name: ddl::table_name(layout, &base),
-            view: (layout == Layout::Append && session.config.latest_view).then(|| ddl::view_name(&base)),
+            view: ddl::view_name(&session.config, &base),
             keys: vec![StoredKey { columns: key_names(schema), order, first: true }],
             initial: 0,
             truncated: None,
@@ -97,7 +99,7 @@ impl Table {
         stored.view.iter().for_each(|view| session.take(view));
         session.catalog.put_columns(&*session.connection()?, &stored.name, &stored.shape)?;
         let writer = match layout {
-            Layout::Append => Writer::History(Box::new(History::new(&stored))),
+            Layout::Append | Layout::Rows => Writer::History(Box::new(History::new(layout, &stored))),
             Layout::Changelog => {
                 let shapes = [object::source_shape(), object::transaction_shape()];
                 for (object, shape) in OBJECTS.iter().zip(&shapes) {
@@ -123,7 +125,7 @@ impl Table {
         }
         table.recreate_view(session)?;
         if is_keyless(schema) {
-            notices.push(no_key(layout, schema));
+            notices.extend(no_key(layout, schema));
         }
         Ok(table)
     }
@@ -156,9 +158,15 @@ impl Table {
         let only_truncated = self.stored.shape.columns.is_empty();
         let (binding, changes) = self.stored.shape.bind(schema, &Duck, session.rules(), &wide)?;
         if only_truncated && is_keyless(schema) {
-            notices.push(no_key(session.config.layout, schema));
+            notices.extend(no_key(session.config.layout, schema));
         }
-        let lost = is_keyless(schema) && !Keyed::now(&self.stored).columns.is_empty();
+        let is_plain = session.config.layout == Layout::Rows;
+        if is_plain
+            && let Some(error) = plain::contradiction(&self.stored.shape, &binding, &self.stored.name, &Duck)
+        {
+            return Err(error);
+        }
+        let lost = is_keyless(schema) && !is_plain && !Keyed::now(&self.stored).columns.is_empty();
         // Each decoder has schemas of its own, and each of them comes here.
         if lost && !std::mem::replace(&mut self.lost_key_told, true) {
             let text = format!(
@@ -242,7 +250,7 @@ impl Table {
         for change in changes {
             self.alter(session, change, notices)?;
         }
-        self.reshape();
+        self.reshape(session.config.layout);
         if physical { self.recreate_view(session) } else { Ok(()) }
     }
 
@@ -299,8 +307,8 @@ impl Table {
     }
 
     fn recreate_view(&self, session: &Session) -> Result<()> {
-        match ddl::latest_view(&session.config, &self.stored) {
-            Some(sql) => session.run(&sql, || format!("creating the latest view of {}", self.stored.name)),
+        match ddl::view(&session.config, &self.stored) {
+            Some(sql) => session.run(&sql, || format!("creating the view of {}", self.stored.name)),
             None => Ok(()),
         }
     }
@@ -419,9 +427,9 @@ impl Table {
     }
 
     /// Makes the writer anew after the columns or the key changed; nothing waits in it then.
-    fn reshape(&mut self) {
+    fn reshape(&mut self, layout: Layout) {
         match &mut self.writer {
-            Writer::History(history) => **history = History::new(&self.stored),
+            Writer::History(history) => **history = History::new(layout, &self.stored),
             Writer::Changelog(changelog) => {
                 let shapes = (changelog.source.shape.clone(), changelog.transaction.shape.clone());
                 **changelog = Changelog::new(&self.stored, shapes.0, shapes.1);
@@ -471,7 +479,7 @@ impl Table {
             let logged = SchemaChange { table: &self.stored.name, column: &name, change, from, to };
             session.catalog.log_change(&*session.connection()?, session.mark, &logged)?;
         }
-        self.reshape();
+        self.reshape(session.config.layout);
         Ok(())
     }
 
@@ -546,53 +554,19 @@ fn is_keyless(schema: &RowSchema) -> bool {
     schema.key.is_empty() && !schema.columns.is_empty()
 }
 
-fn no_key(layout: Layout, schema: &RowSchema) -> SinkNotice {
+fn no_key(layout: Layout, schema: &RowSchema) -> Option<SinkNotice> {
     let missing = match layout {
         Layout::Append => "no latest view",
         Layout::Changelog => "no key in its rows",
+        Layout::Rows => return None,
         Layout::Replica { .. } => "no replica",
     };
     let source = schema.table.qualified();
-    notice("no_key", format!("table {source} has no key, hence {missing}; set one in the config"))
+    Some(notice("no_key", format!("table {source} has no key, hence {missing}; set one in the config")))
 }
 
 fn key_names(schema: &RowSchema) -> Vec<String> {
     schema.key_names().map(str::to_owned).collect()
-}
-
-/// The base of the table's names, and what it would have been called if nothing were in the way.
-fn choose_name(session: &Session, source: &TableName) -> Result<(String, String)> {
-    let layout = session.config.layout;
-    let candidates = names::table_candidates(source, &session.config.table_name);
-    let owner = format!("{} {} {:?}", session.config.name, layout.name(), source);
-    let is_free = |base: &str| -> Result<bool> {
-        let mut names = vec![ddl::table_name(layout, base)];
-        if layout == Layout::Append {
-            names.push(ddl::view_name(base));
-        }
-        for name in names {
-            let dataset = &session.config.dataset;
-            let free = !session.is_taken(&name)?;
-            if !free || !session.database.reserve(dataset, &names::fold(&name), &owner) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    };
-    let first = candidates.first().cloned().unwrap_or_default();
-    for base in &candidates {
-        if is_free(base)? {
-            return Ok((base.clone(), first));
-        }
-    }
-    let last = candidates.last().cloned().unwrap_or_default();
-    for number in 2..1000 {
-        let base = format!("{last}_{number}");
-        if is_free(&base)? {
-            return Ok((base, first));
-        }
-    }
-    Err(Error::fatal(format!("no free name for table {source} in schema {}", session.config.dataset)))
 }
 
 fn notice(code: &'static str, text: String) -> SinkNotice {

@@ -11,6 +11,8 @@ mod evolution;
 mod latest;
 #[path = "duckdb/names.rs"]
 mod names;
+#[path = "duckdb/plain.rs"]
+mod plain;
 #[path = "duckdb/replica.rs"]
 mod replica;
 #[path = "duckdb/splits.rs"]

@@ -36,7 +36,7 @@ fn decode(
     decoder: &mut dyn Decoder,
     incarnation: Incarnation,
     shards: usize,
-    batch: RecordBatch,
+    mut batch: RecordBatch,
     permit: Permit,
     scratch: &mut Vec<Decoded>,
 ) -> DecodedBatch {
@@ -46,8 +46,14 @@ fn decode(
     let mut control = [0; ControlKind::ALL.len()];
     let (mut decoded, mut bytes, mut highest_ms) = (0, 0, None);
     let mut sampler = Sampler::new(batch.slots.len());
-    for (index, record) in (0u32..).zip(batch.records()) {
-        if let millstream_core::Body::Value(value) = record.body() {
+    let mut next = 0;
+    // Records that one of them held come behind the others.
+    while let Some(record) = batch.record(next) {
+        let index = next as u32;
+        next += 1;
+        if let millstream_core::Body::Value(value) = record.body()
+            && record.part() == 0
+        {
             bytes += value.len() as u64;
         }
         match record.sweep() {
@@ -58,6 +64,7 @@ fn decode(
             None => decoder.decode(&record, scratch),
         }
         let mut outcome = Outcome::Nothing;
+        let mut parts = Vec::new();
         for item in scratch.drain(..) {
             match item {
                 Decoded::Event(mut event) => {
@@ -77,6 +84,10 @@ fn decode(
                     refusals.push((index, refusal));
                     outcome = outcome.and(Outcome::Dead);
                 }
+                Decoded::Several(ranges) => {
+                    outcome = outcome.and(Outcome::Control(ControlKind::Array));
+                    parts = ranges;
+                }
             }
         }
         match outcome {
@@ -85,6 +96,7 @@ fn decode(
             Outcome::Dead => {}
             Outcome::Nothing => unreachable!("invariant: a decoder pushes at least one item a record"),
         }
+        batch.split(index as usize, &parts);
     }
     let notices = decoder.notices().into_iter().map(notice).collect();
     DecodedBatch {
@@ -143,8 +155,9 @@ fn route(event: Box<Event>, shards: usize, events: &mut [Vec<Box<Event>>]) {
 
 #[cfg(test)]
 mod tests {
-    use millstream_core::record::Slot;
-    use millstream_core::{Order, PartitionId, Position, Record, TableName};
+    use millstream_core::decoder::Refusal;
+    use millstream_core::record::{Range, Slot};
+    use millstream_core::{Cause, Order, PartitionId, Position, Record, Stage, TableName};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -157,6 +170,51 @@ mod tests {
             let kind = ControlKind::Heartbeat;
             out.push(Decoded::Control(millstream_core::decoder::Control { kind, ts_ms: None }));
         }
+    }
+
+    /// Takes a record for one text for each of its bytes, refuses `!` and takes others for heartbeats.
+    struct Bytes;
+
+    impl Decoder for Bytes {
+        fn decode(&mut self, record: &Record<'_>, out: &mut Vec<Decoded>) {
+            let millstream_core::Body::Value(value) = record.body() else { return };
+            out.push(match (record.part(), value) {
+                (0, _) => {
+                    Decoded::Several((0..value.len() as u32).map(|start| Range { start, len: 1 }).collect())
+                }
+                (_, b"!") => Decoded::Dead(Refusal {
+                    stage: Stage::Parse,
+                    cause: Cause::new("loud", "it is"),
+                    table: None,
+                }),
+                _ => {
+                    let kind = ControlKind::Heartbeat;
+                    Decoded::Control(millstream_core::decoder::Control { kind, ts_ms: None })
+                }
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn parts_of_a_record_are_records_with_letters_of_their_own() {
+        let whole = Slot { value: Some(Range { start: 1, len: 3 }), offset: 9, ..Slot::default() };
+        let batch = RecordBatch {
+            partition: PartitionId::new("p"),
+            buffer: b"-a!b".to_vec(),
+            slots: vec![whole],
+            position: Position::default(),
+        };
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let decoded = decode(&mut Bytes, Incarnation(0), 1, batch, Arc::new(permit), &mut Vec::new());
+        assert_eq!((decoded.records.slots.len(), decoded.bytes), (4, 3));
+        assert_eq!(decoded.control[ControlKind::Array.index()], 1);
+        assert_eq!(decoded.control[ControlKind::Heartbeat.index()], 2);
+        let [(index, _)] = decoded.refusals[..] else { panic!("one part is refused") };
+        let letter = decoded.records.record(index as usize).unwrap();
+        assert_eq!(
+            (letter.body(), letter.offset(), letter.part()),
+            (millstream_core::Body::Value(b"!"), 9, 2)
+        );
     }
 
     #[tokio::test]

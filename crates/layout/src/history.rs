@@ -2,7 +2,6 @@
 
 use millstream_core::{Field, Type};
 
-use crate::shape::TargetColumn;
 use crate::table::StoredTable;
 
 /// The columns that Millstream adds to a `T_raw`, in order.
@@ -27,7 +26,5 @@ pub const MARK_COLUMN: &str = "__ingested_at";
 
 /// All columns in the table's physical order.
 pub fn physical_columns(table: &StoredTable) -> Vec<Field> {
-    let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
-    let (initial, later) = table.shape.columns.split_at(table.initial);
-    initial.iter().map(column).chain(own_columns()).chain(later.iter().map(column)).collect()
+    table.physical_columns(own_columns())
 }

@@ -12,6 +12,7 @@ pub mod keyed;
 pub mod latest;
 pub mod names;
 pub mod object;
+pub mod plain;
 pub mod replica;
 pub mod rows;
 pub mod shape;

@@ -10,7 +10,7 @@
 use millstream_core::sink::Patch;
 use millstream_core::{Event, Field, Incarnation, Judged, Op, RowBuilder, Type};
 
-use crate::shape::{Binding, Shape, TargetColumn};
+use crate::shape::{Binding, Shape};
 use crate::table::StoredTable;
 
 /// The `__op` of late values.
@@ -38,9 +38,7 @@ pub fn own_columns() -> Vec<Field> {
 
 /// All columns in the table's physical order.
 pub fn physical_columns(table: &StoredTable) -> Vec<Field> {
-    let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
-    let (initial, later) = table.shape.columns.split_at(table.initial);
-    initial.iter().map(column).chain(own_columns()).chain(later.iter().map(column)).collect()
+    table.physical_columns(own_columns())
 }
 
 /// Whether an event's row has all values but those that it names as unchanged.

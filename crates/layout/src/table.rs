@@ -1,9 +1,9 @@
 //! What a sink knows of one of its tables.
 
-use millstream_core::TableName;
+use millstream_core::{Field, TableName};
 
 use crate::keyed::StoredKey;
-use crate::shape::Shape;
+use crate::shape::{Shape, TargetColumn};
 
 /// A table as the metadata know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,4 +24,13 @@ pub struct StoredTable {
     pub truncated: Option<String>,
     /// The columns of the source's values.
     pub shape: Shape,
+}
+
+impl StoredTable {
+    /// All columns in the table's physical order: those that it was made with, the sink's `own`, and later ones.
+    pub fn physical_columns(&self, own: Vec<Field>) -> Vec<Field> {
+        let column = |c: &TargetColumn| Field { name: c.name.as_str().into(), ty: c.ty.clone() };
+        let (initial, later) = self.shape.columns.split_at(self.initial);
+        initial.iter().map(column).chain(own).chain(later.iter().map(column)).collect()
+    }
 }

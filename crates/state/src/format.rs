@@ -207,6 +207,7 @@ fn take_map<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millstream_core::decoder::ControlKind;
     use proptest::prelude::*;
 
     fn checkpoint() -> impl Strategy<Value = Checkpoint> {
@@ -216,7 +217,8 @@ mod tests {
         let tables = prop::collection::btree_map(".{0,8}", table, 0..3);
         let counts = prop::collection::btree_map("[a-z_]{1,8}", any::<u64>(), 0..3);
         let sinks = prop::collection::btree_map(".{0,8}", any::<[u64; 6]>(), 0..3);
-        let head = (any::<[u64; 2]>(), any::<u16>(), any::<i64>(), any::<[u64; 3]>(), any::<[u64; 7]>());
+        let control = any::<[u64; ControlKind::ALL.len()]>();
+        let head = (any::<[u64; 2]>(), any::<u16>(), any::<i64>(), any::<[u64; 3]>(), control);
         let lists = (any::<Option<i64>>(), prop::collection::vec(bytes(), 0..3));
         (head, lists, marks, tables, (counts.clone(), counts), sinks).prop_map(
             |(head, lists, marks, tables, (dead, notices), sinks)| {

@@ -123,9 +123,11 @@ fn column_type(field: &Field) -> ParquetResult<TypePtr> {
 }
 
 fn value_type(name: &str, field: &Field) -> ParquetResult<TypePtr> {
+    // A file that says less of a column than the table does is refused.
+    let repetition = if field.mode == Mode::Required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
     if field.ty == ColumnType::Record {
         let fields = field.fields.iter().map(column_type).collect::<ParquetResult<_>>()?;
-        let group = Type::group_type_builder(name).with_repetition(Repetition::OPTIONAL).with_fields(fields);
+        let group = Type::group_type_builder(name).with_repetition(repetition).with_fields(fields);
         return Ok(Arc::new(group.build()?));
     }
     let micros = |utc| LogicalType::Timestamp { is_adjusted_to_u_t_c: utc, unit: TimeUnit::MICROS };
@@ -154,7 +156,7 @@ fn value_type(name: &str, field: &Field) -> ParquetResult<TypePtr> {
         | ColumnType::Other(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
     };
     let mut column = Type::primitive_type_builder(name, physical)
-        .with_repetition(Repetition::OPTIONAL)
+        .with_repetition(repetition)
         .with_logical_type(logical.clone())
         .with_length(length);
     if let Some(LogicalType::Decimal { scale, precision }) = logical {
@@ -207,8 +209,13 @@ impl Record {
     fn new(fields: &[Field], definition: i16, repetition: i16) -> Self {
         let column = |field: &Field| {
             let is_list = field.mode == Mode::Repeated;
-            // A list's own level, its elements' and that of the element's value.
-            let full = definition + if is_list { 3 } else { 1 };
+            // A list's own level, its elements' and that of the element's value; a value that must be there has none.
+            let full = definition
+                + match field.mode {
+                    Mode::Repeated => 3,
+                    Mode::Nullable => 1,
+                    Mode::Required => 0,
+                };
             let again = repetition + i16::from(is_list);
             let kind = match &field.ty {
                 ColumnType::Record => Kind::Record(Record::new(&field.fields, full, again)),
@@ -415,6 +422,30 @@ mod tests {
         let reader = SerializedFileReader::new(Bytes::from(file.take())).unwrap();
         let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
         assert_eq!(groups.collect::<Vec<_>>(), [2097, 2097, 806]);
+    }
+
+    #[test]
+    fn values_that_must_be_there_are_required() {
+        let required = |name: &str, ty| Field::new(name, ty).with_mode(Mode::Required);
+        let inner = vec![Field::new("t", ColumnType::String)];
+        let fields = [
+            required("id", ColumnType::Int64),
+            Field::new("v", ColumnType::Int64),
+            Field { fields: inner, ..required("s", ColumnType::Record) },
+        ];
+        let mut writer = RowWriter::new();
+        for id in [1, 2] {
+            let mut row = writer.begin();
+            row.put_int(1, id);
+            let mark = row.begin_message(3);
+            if id == 1 {
+                row.put_text(1, "x");
+            }
+            row.end_message(mark);
+            row.finish();
+        }
+        let rows = shown(&fields, &[writer.take()]);
+        assert_eq!(rows, ["{id: 1, v: null, s: {t: \"x\"}}", "{id: 2, v: null, s: {t: null}}"]);
     }
 
     /// Lists in structs in lists: each of them absent, empty, of one and of several, over two row groups.

@@ -10,7 +10,7 @@ use millstream_layout::{Change, Dialect as _};
 use super::{SchemaChange, Target, notice};
 use crate::config::Layout;
 use crate::dialect;
-use crate::field::Field;
+use crate::field::{Field, Mode};
 use crate::form::{self, Form};
 use crate::found;
 use crate::job::{JobId, Query};
@@ -80,6 +80,13 @@ impl Target {
     /// Rows are written by the columns as they are now.
     pub(super) fn renew(&mut self, session: &Session) -> Result<()> {
         self.form = Form::new(session.config.layout, &self.found.stored, self.objects.as_ref())?;
+        let actual = &self.found.actual.fields;
+        let stays = |name: &String| {
+            self.required.contains(name) && actual.iter().any(|f| f.name == *name && f.mode == Mode::Required)
+        };
+        for field in self.form.fields.iter_mut().filter(|field| stays(&field.name)) {
+            field.mode = Mode::Required;
+        }
         self.lane.renew(&self.form);
         Ok(())
     }
@@ -110,7 +117,8 @@ impl Target {
     /// Adds the columns that are missing, and what is noted of columns.
     pub(super) async fn put_columns(&mut self, session: &Session) -> Result<()> {
         let wanted = form::fields(session.config.layout, &self.found.stored, self.objects.as_ref());
-        let keys = if session.is_upserted() { self.found.actual.primary_key.clone() } else { Vec::new() };
+        let keys =
+            if session.is_upserted() { self.found.actual.primary_key.clone() } else { self.required.clone() };
         for _ in 0..8 {
             let fields = merged(&self.found.actual.fields, &wanted, &keys);
             if let Some((there, wanted)) = misfits(&self.found.actual.fields, &wanted).first() {

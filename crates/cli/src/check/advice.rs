@@ -13,9 +13,13 @@ pub(super) fn findings(plan: &Plan, sample: &Sample) -> Vec<Finding> {
     let mut findings = Vec::new();
     let out = &mut findings;
     nothing_read(sample, out);
-    refused(sample, out);
+    refused(plan, sample, out);
     replaced(sample, out);
     for (name, table) in &sample.tables {
+        if plan.decode.format == Format::Json {
+            keyless(name, table, out);
+            continue;
+        }
         keys(plan, name, table, out);
         guessed(name, table, out);
         before_images(plan, name, table, out);
@@ -26,7 +30,9 @@ pub(super) fn findings(plan: &Plan, sample: &Sample) -> Vec<Finding> {
     }
     unknown_tables(plan, sample, out);
     names(plan, sample, out);
-    connector(plan, sample, out);
+    if plan.decode.format != Format::Json {
+        connector(plan, sample, out);
+    }
     findings
 }
 
@@ -61,17 +67,21 @@ fn nothing_read(sample: &Sample, out: &mut Vec<Finding>) {
     }
 }
 
-fn refused(sample: &Sample, out: &mut Vec<Finding>) {
+fn refused(plan: &Plan, sample: &Sample, out: &mut Vec<Finding>) {
     for (code, refused) in &sample.dead {
         let text = format!(
             "{} records would be dead letters ({code}); the first is {}: {}",
             refused.records, refused.first, refused.text
         );
         let remedy = match *code {
-            "not_an_object" | "missing_field" => {
+            "not_an_object" | "missing_field" if plan.decode.format != Format::Json => {
                 "check `decode.format` and `source.lines`: `record` is for lines with topic, key, value and headers"
             }
             "missing_key" => "check `tables.….key`",
+            "unknown_field" => "declare the column, or set `decode.json.unknown_fields: ignore`",
+            "unknown_table" => {
+                "declare the table and its columns in `tables`, or leave it out: `decode.exclude`"
+            }
             _ => "they are kept with their cause; `millstream dead-letters` shows and replays them",
         };
         push(out, Level::Warning, "dead_letters", None, text, remedy);
@@ -107,6 +117,16 @@ fn keys(plan: &Plan, name: &str, table: &TableSample, out: &mut Vec<Finding>) {
                   `lines: record`, where the key travels beside the value";
     let detail = format!("{} of {}", table.keyless, table.events);
     push_of(out, Level::Warning, "no_key", Some(name), text, detail, remedy);
+}
+
+/// Plain rows are told by their key, or by the message.
+fn keyless(name: &str, table: &TableSample, out: &mut Vec<Finding>) {
+    if table.keyless > 0 {
+        let text =
+            "rows are told by the message that they came with: one that is published twice comes twice";
+        let remedy = "set `tables.….key` if some columns tell a row from all others, such as an event's id";
+        push(out, Level::Note, "no_key", Some(name), text, remedy);
+    }
 }
 
 fn guessed(name: &str, table: &TableSample, out: &mut Vec<Finding>) {
@@ -272,7 +292,7 @@ fn connector(plan: &Plan, sample: &Sample, out: &mut Vec<Finding>) {
     if sample.tables.values().all(|table| !table.ops.contains_key("t")) {
         let remedy = match plan.decode.format {
             Format::Debezium => "`skipped.operations=none` in Debezium",
-            Format::DebeziumFlat => {
+            Format::DebeziumFlat | Format::Json => {
                 "flattened events never show them: use `format: debezium` if tables are truncated"
             }
         };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use millstream_core::decoder::ControlKind;
 use millstream_core::{Body, Budget, Decoded, Event, Key, Next, Op, RecordBatch, Result, Type, Value};
 use serde::Serialize;
 
@@ -84,16 +85,16 @@ pub(crate) struct ColumnSample {
 impl Sample {
     /// Decodes up to `records` records of the plan's source.
     pub(crate) async fn take(plan: &Plan, records: usize) -> Result<Self> {
-        let mut options = registry::decoder_options(plan)?;
+        let mut options = registry::decoder_options(plan).await?;
         options.keep_before = true;
-        let mut decoder = registry::decoder(plan.decode.format, Arc::new(options));
+        let mut decoder = registry::decoder(plan.decode.format, Arc::new(options))?;
         let mut source = registry::source(&plan.source)?;
         source.open(&[]).await?;
         let mut sample = Self::default();
         let mut decoded = Vec::new();
         while (sample.records as usize) < records {
             let budget = Budget { records: records - sample.records as usize, bytes: BATCH_BYTES_MAX };
-            let batch = match source.next(budget).await? {
+            let mut batch = match source.next(budget).await? {
                 Next::Batch(batch) => batch,
                 Next::Idle | Next::Held | Next::Waiting => break,
                 Next::End => {
@@ -101,7 +102,9 @@ impl Sample {
                     break;
                 }
             };
-            for record in batch.records().take(budget.records) {
+            batch.slots.truncate(budget.records);
+            let mut next = 0;
+            while let Some(record) = batch.record(next) {
                 sample.records += 1;
                 if let Body::Value(value) = record.body() {
                     sample.look_at(value);
@@ -109,6 +112,10 @@ impl Sample {
                 decoded.clear();
                 decoder.decode(&record, &mut decoded);
                 sample.count(&decoded, &batch, record.offset());
+                if let [Decoded::Several(parts)] = &decoded[..] {
+                    batch.split(next, parts);
+                }
+                next += 1;
             }
         }
         for table in sample.tables.values_mut() {
@@ -143,6 +150,7 @@ impl Sample {
         for item in decoded {
             match item {
                 Decoded::Event(event) => self.event(event),
+                Decoded::Several(_) => *self.control.entry(ControlKind::Array.name()).or_default() += 1,
                 Decoded::Control(control) => *self.control.entry(control.kind.name()).or_default() += 1,
                 Decoded::Dead(refusal) => {
                     let refused = self.dead.entry(refusal.cause.code).or_insert_with(|| Refused {

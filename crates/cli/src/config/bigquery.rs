@@ -42,7 +42,7 @@ pub(crate) struct BigqueryConfig {
     pub(crate) on_type_change: Option<OnTypeChange>,
     /// Names of tables, of `{db}`, `{schema}` and `{table}`. `{table}` by default.
     pub(crate) table_name: Option<String>,
-    /// How long partitions of histories are kept; for ever by default. A latest view loses rows that are older and were
+    /// How long partitions of histories and of plain rows are kept; for ever by default. A latest view loses rows that are older and were
     /// not written again.
     pub(crate) partition_expiration: Option<Span>,
     /// Views of its tables, for dashboards: made with the tables, and anew when columns change.
@@ -70,6 +70,8 @@ pub(crate) enum BigqueryLayout {
     Replica,
     /// Every event as it came in one table `cdc_events`, as JSON text.
     Envelope,
+    /// Plain rows in `T`, with the columns that are declared and nothing else. With `format: json`.
+    Rows,
 }
 
 /// How rows reach BigQuery.

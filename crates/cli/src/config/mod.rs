@@ -12,6 +12,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod sinks;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,6 +30,7 @@ pub(crate) use pubsub::{DeadLetterTopicConfig, MessageFormat, PubsubConfig, Pubs
 pub(crate) use quantities::{Bytes, OneOrMany, Span};
 pub(crate) use reader::nearest;
 pub(crate) use sinks::{DeleteMode, DuckdbConfig, Layout, OnTypeChange, SinkConfig};
+pub(crate) use tables::{JsonConfig, PartitionUnit, ReplicaIdentity, TableConfig, UnknownFields};
 
 /// A pipeline: a source, a decoder, dedupe, and one or more sinks. `${NAME}` and `${NAME:-default}` are filled in from
 /// the environment. Relative paths are relative to this file.
@@ -141,9 +143,9 @@ pub(crate) struct DecodeConfig {
     /// `hstore.handling.mode` of the connector.
     pub(crate) hstore_handling_mode: Option<HstoreMode>,
     /// What becomes of dates and times outside the years 1 to 9999, and of infinite ones, in rows and in `ts_ms`. `null` by
-    /// default.
+    /// default, `dead-letter` with `format: json`.
     pub(crate) out_of_range: Option<OutOfRange>,
-    /// What becomes of decimals that are NaN or infinite. `null` by default.
+    /// What becomes of decimals that are NaN or infinite. `null` by default, `dead-letter` with `format: json`.
     pub(crate) not_finite: Option<NotFinite>,
     /// Take timestamps without zone for instants in UTC. `false` by default.
     #[serde(default)]
@@ -158,6 +160,8 @@ pub(crate) struct DecodeConfig {
     pub(crate) messages: Option<String>,
     /// Names of the added fields in flattened events; only with `format: debezium-flat`.
     pub(crate) flat: Option<FlatConfig>,
+    /// Which table plain messages are for; only with `format: json`.
+    pub(crate) json: Option<JsonConfig>,
 }
 
 /// The form of events.
@@ -169,6 +173,9 @@ pub(crate) enum Format {
     Debezium,
     /// Rows flattened by Debezium's ExtractNewRecordState.
     DebeziumFlat,
+    /// Plain JSON: an object is a row of a table whose columns `tables` declares, an array one for each element. For sinks with
+    /// `layout: rows` or `append`.
+    Json,
 }
 
 /// `decimal.handling.mode`.
@@ -293,31 +300,6 @@ pub(crate) struct FlatConfig {
     pub(crate) row: Option<String>,
     /// The table (`schema.table`) where neither fields nor headers nor the topic tell it.
     pub(crate) default_table: Option<String>,
-}
-
-/// What is known about a table.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TableConfig {
-    /// Its key columns; wins over the record's key. An empty list: it has none, whatever the records say.
-    pub(crate) key: Option<Vec<String>>,
-    /// A file with its columns: BigQuery's JSON schema (a list of `name`, `type`, `mode`).
-    pub(crate) schema: Option<PathBuf>,
-    /// Its replica identity. With `full` the rows of deletes and the images before updates are complete.
-    pub(crate) replica_identity: Option<ReplicaIdentity>,
-    /// Leave its events out; they are counted.
-    #[serde(default)]
-    pub(crate) exclude: bool,
-}
-
-/// PostgreSQL's REPLICA IDENTITY.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ReplicaIdentity {
-    /// The key only.
-    Default,
-    /// The whole row.
-    Full,
 }
 
 /// What is a duplicate: a mode, or a mapping with more.

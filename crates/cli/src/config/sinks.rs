@@ -84,6 +84,8 @@ pub(crate) enum Layout {
     Changelog,
     /// The current rows in `T`.
     Replica,
+    /// Plain rows with the columns that are declared and nothing else: the view `T`, on `T_rows`. With `format: json`.
+    Rows,
 }
 
 /// What a replica does with deleted rows.

@@ -77,7 +77,8 @@ impl<'a> Warehouse<'a> {
         let Some(table) = self.table(qualified) else { return Ok(None) };
         let from = qualify(&self.plan.dataset, &table.name);
         let sql = match self.plan.layout {
-            Layout::Replica => return Ok(None),
+            // Plain rows tell nothing of their events.
+            Layout::Replica | Layout::Rows => return Ok(None),
             Layout::Append => format!(
                 "SELECT __order, __op, __source_ts_ms, strftime(__ingested_at, '%Y-%m-%dT%H:%M:%S.%fZ'), \
                  to_json(__unchanged), {} FROM {from} WHERE {} ORDER BY __order, __ingested_at",

@@ -1,13 +1,16 @@
 //! What a config's BigQuery sinks mean.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millstream_bigquery::{self as bigquery, BigqueryConfig, Connection, DashboardView, Merge, names};
 use millstream_core::evolution::ChangePolicy;
 
 use super::Checker;
+use super::sinks::DECLARED;
+use super::tables::designs;
 use crate::config::{
-    self, BigqueryLayout as Layout, CreateMode, DedupeMode, DeleteMode, Delivery, OnTypeChange, Step,
+    self, BigqueryLayout as Layout, Config, CreateMode, DedupeMode, DeleteMode, Delivery, OnTypeChange, Step,
     ViewKind,
 };
 
@@ -22,14 +25,16 @@ impl Checker<'_> {
         &mut self,
         index: usize,
         given: &config::BigqueryConfig,
-        mode: DedupeMode,
+        of: &Config,
         (pipeline, name): (&str, &str),
     ) -> BigqueryConfig {
+        let mode = of.dedupe.mode;
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
         let layout = match given.layout {
             Layout::Append => bigquery::Layout::Append,
             Layout::Changelog => bigquery::Layout::Changelog,
             Layout::Envelope => bigquery::Layout::Envelope,
+            Layout::Rows => bigquery::Layout::Rows,
             Layout::Replica => bigquery::Layout::Replica {
                 delete: match given.delete {
                     Some(DeleteMode::Soft) => bigquery::DeleteMode::Soft,
@@ -38,6 +43,18 @@ impl Checker<'_> {
             },
         };
         self.layout(index, (layout.name(), given.layout == Layout::Replica), given.delete, mode);
+        self.layout_of_format(index, layout.name(), of.decode.format);
+        let is_rows = given.layout == Layout::Rows;
+        if is_rows && given.on_type_change.is_some() {
+            self.problem(&at("on_type_change"), DECLARED, "");
+        }
+        if is_rows
+            && given.partition_expiration.is_some()
+            && of.tables.values().all(|t| t.partition_by.is_none())
+        {
+            let help = "set `partition_by` of a table";
+            self.problem(&at("partition_expiration"), "no table of plain rows has partitions", help);
+        }
         if given.layout == Layout::Envelope && given.table_name.is_some() {
             let help = "all events go to `cdc_events`";
             self.problem(&at("table_name"), "`layout: envelope` has one table, whose name is given", help);
@@ -96,6 +113,7 @@ impl Checker<'_> {
         config.connection = self.bigquery_connection(index, given);
         config.location.clone_from(&given.location);
         config.merge = merge;
+        config.designs = if is_rows { designs(&of.tables) } else { BTreeMap::new() };
         config.views = self.views(index, given);
         config.create = given.create != Some(CreateMode::Never);
         config.table_name = self.table_name(index, given.table_name.as_ref());

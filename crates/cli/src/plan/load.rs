@@ -36,10 +36,11 @@ impl Checker<'_> {
             }
             return None;
         }
-        if !matches!(given.layout, BigqueryLayout::Append | BigqueryLayout::Changelog) {
+        if !matches!(given.layout, BigqueryLayout::Append | BigqueryLayout::Changelog | BigqueryLayout::Rows)
+        {
             self.problem(
                 &sink("delivery"),
-                "`delivery: load` is only for `layout: append` and `layout: changelog`",
+                "`delivery: load` is only for `layout: append`, `changelog` and `rows`",
                 "load jobs add rows and never replace them; a replica is written by `delivery: upsert` or `merge`",
             );
         }
@@ -153,7 +154,7 @@ mod tests {
             ("load: { bucket: loads }", "`load` is only for `delivery: load`"),
             (
                 "layout: replica, delivery: load, load: { bucket: loads }",
-                "only for `layout: append` and `layout: changelog`",
+                "only for `layout: append`, `changelog` and `rows`",
             ),
             ("delivery: load, load: { bucket: \"gs://loads\" }", "without `gs://`"),
             ("delivery: load, load: { bucket: Loads }", "this names no bucket"),

@@ -7,7 +7,11 @@ use millstream_duckdb::MEMORY_MIB;
 use millstream_pubsub::sink::SinkConfig as TopicConfig;
 
 use super::{Checker, PARALLEL_MAX};
-use crate::config::{self, Config, DedupeMode, Layout, SinkConfig, Step};
+use crate::config::{self, Config, DedupeMode, Format, Layout, SinkConfig, Step};
+
+/// Of `on_type_change` with `layout: rows`.
+pub(super) const DECLARED: &str =
+    "`layout: rows` has the columns that are declared: a value that does not fit is a dead letter";
 
 /// A sink with its stable name.
 #[derive(Debug, Clone)]
@@ -54,14 +58,16 @@ impl Checker<'_> {
         for (index, sink) in config.sinks.iter().enumerate() {
             let name = self.sink_name(index, &config.sinks);
             let kind = match sink {
-                SinkConfig::Duckdb(duckdb) => {
-                    SinkKind::Duckdb(self.duckdb(index, duckdb, config.dedupe.mode, pipeline))
-                }
+                SinkConfig::Duckdb(duckdb) => SinkKind::Duckdb(self.duckdb(index, duckdb, config, pipeline)),
                 SinkConfig::Bigquery(given) => {
-                    let mode = config.dedupe.mode;
-                    SinkKind::Bigquery(Box::new(self.bigquery(index, given, mode, (pipeline, &name))))
+                    SinkKind::Bigquery(Box::new(self.bigquery(index, given, config, (pipeline, &name))))
                 }
                 SinkConfig::Pubsub(topic) => {
+                    if config.decode.format == Format::Json {
+                        let message =
+                            "a Pub/Sub sink publishes changes of rows, and `format: json` has rows alone";
+                        self.problem(&["sinks".into(), index.into()], message, "");
+                    }
                     // Of a name that makes no sense the plan is never used.
                     self.pubsub_sink(index, topic).map_or(SinkKind::Discard, SinkKind::Pubsub)
                 }
@@ -155,15 +161,21 @@ impl Checker<'_> {
         &mut self,
         index: usize,
         duckdb: &config::DuckdbConfig,
-        mode: DedupeMode,
+        config: &Config,
         pipeline: &str,
     ) -> DuckdbPlan {
+        let (mode, format) = (config.dedupe.mode, config.decode.format);
         let at = |key: &str| [Step::from("sinks"), Step::from(index), Step::from(key)];
         let layout = match duckdb.layout {
             Layout::Append => "append",
             Layout::Changelog => "changelog",
             Layout::Replica => "replica",
+            Layout::Rows => "rows",
         };
+        self.layout_of_format(index, layout, format);
+        if duckdb.layout == Layout::Rows && duckdb.on_type_change.is_some() {
+            self.problem(&at("on_type_change"), DECLARED, "");
+        }
         self.layout(index, (layout, duckdb.layout == Layout::Replica), duckdb.delete, mode);
         let table_name = self.table_name(index, duckdb.table_name.as_ref());
         let own = ["temp", "system", "information_schema", "pg_catalog"];

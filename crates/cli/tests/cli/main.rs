@@ -16,6 +16,7 @@ mod merge;
 mod messages;
 mod operation;
 mod pubsub;
+mod rows;
 mod service;
 mod sweep;
 mod topics;

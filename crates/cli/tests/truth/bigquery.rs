@@ -357,7 +357,7 @@ pub(crate) fn the_corpus(replica: Replica, deliver: impl Fn(&mut Pipeline, &Emul
 
 /// What goes wrong between a sink and BigQuery, at rates that hit every scenario. That streams expire with rows nobody has seen is a
 /// loss, and not among them.
-const FAULTS: &str = "unavailable=0.03,lost_answer=0.03,cut=0.03,throttle=0.03,slow_append=0.05,slow_append_millis=20,\
+pub(crate) const FAULTS: &str = "unavailable=0.03,lost_answer=0.03,cut=0.03,throttle=0.03,slow_append=0.05,slow_append_millis=20,\
                       rest_unavailable=0.03,rest_throttle=0.03,rest_lost_answer=0.03,load_fails=0.1";
 /// Kills in all, over all scenarios.
 const KILLS: usize = 40;

@@ -29,4 +29,5 @@ mod pstest;
 mod publisher;
 mod pubsub;
 mod residual;
+mod rows;
 mod scenarios;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use millstream_core::{Field, RowBuilder, Type, Value};
 
 use crate::inference::Kind;
-use crate::options::Options;
+use crate::options::{Options, UnknownFields};
 use crate::placeholder::Placeholder;
 use crate::scan::{Cursor, Number, ScanError, Str};
 use binary::BinaryForm;
@@ -41,6 +41,8 @@ pub(crate) enum Codec {
     Text { lenient: bool },
     /// JSON: a string that holds JSON text, or the JSON value itself.
     Json,
+    /// JSON: the value itself, a string too.
+    JsonValue,
     /// Bytes.
     Bytes(BinaryForm),
     /// A bit string of that many bits, base64 of its little-endian bytes; read as big-endian bytes.
@@ -115,6 +117,8 @@ pub(crate) struct Ctx {
     pub(crate) column: usize,
     /// (column, code) of values that a policy replaced in this row.
     pub(crate) notes: Vec<(usize, &'static str)>,
+    /// What becomes of members of structs that their type does not have; `None`: they are passed over.
+    pub(crate) unknown: Option<UnknownFields>,
     /// Bytes that expanded numbers took in this record.
     pub(crate) expanded: usize,
     pub(crate) text: String,
@@ -129,6 +133,7 @@ impl Ctx {
             detect: true,
             column: 0,
             notes: Vec::new(),
+            unknown: None,
             expanded: 0,
             text: String::new(),
             bytes: Vec::new(),
@@ -182,6 +187,10 @@ impl Codec {
             Codec::TimeText(unit) => temporal::time_text(*unit, cur, out),
             Codec::Unsigned => unsigned(cur, out),
             Codec::Json => json(cur, ctx, out),
+            Codec::JsonValue => {
+                out.push(Value::Json(cur.raw()?));
+                Ok(())
+            }
             Codec::Bytes(form) => binary::bytes(*form, cur, ctx, out),
             Codec::Bits(bits) => binary::bits(*bits, cur, ctx, out),
             Codec::List(element) => nested::list(element, cur, ctx, out),
@@ -198,7 +207,7 @@ impl Codec {
             Codec::Unsigned => Type::Decimal { precision: 20, scale: 0 },
             Codec::Float => Type::Float64,
             Codec::Text { .. } | Codec::TimeText(_) => Type::Text,
-            Codec::Json => Type::Json,
+            Codec::Json | Codec::JsonValue => Type::Json,
             Codec::Bytes(_) | Codec::Bits(_) => Type::Bytes,
             Codec::Decimal(decimal) => decimal.target.ty(),
             Codec::Temporal(temporal) => temporal.target.ty(),

@@ -3,6 +3,7 @@
 use millstream_core::{RowBuilder, Value};
 
 use super::{Codec, Ctx, Fail, WRONG_TYPE};
+use crate::options::UnknownFields;
 use crate::scan::Cursor;
 
 /// An array; one that is the placeholder (see [`crate::placeholder`]) is an unchanged value.
@@ -46,7 +47,8 @@ fn elements(element: &Codec, cur: &mut Cursor<'_>, ctx: &mut Ctx) -> Result<RowB
     Ok(cells)
 }
 
-/// An object of known fields: absent ones are NULL, unknown ones are passed over, of doubles the last counts.
+/// An object of known fields: absent ones are NULL; unknown ones are passed over, and of doubles the last counts, unless
+/// [`Ctx::unknown`] says more.
 pub(crate) fn structure(
     fields: &[(Box<str>, Codec)],
     cur: &mut Cursor<'_>,
@@ -61,8 +63,16 @@ pub(crate) fn structure(
     let mut key = cur.first_key()?;
     while let Some(name) = key {
         let raw = cur.raw()?;
-        if let Some(at) = fields.iter().position(|(field, _)| name.is(field)) {
-            found[at] = Some(raw);
+        match (fields.iter().position(|(field, _)| name.is(field)), ctx.unknown) {
+            (Some(at), Some(_)) if found[at].is_some() => {
+                return Err(Fail::Bad("duplicate_field", "each member of the object once"));
+            }
+            (Some(at), _) => found[at] = Some(raw),
+            (None, Some(UnknownFields::DeadLetter)) => {
+                return Err(Fail::Bad("unknown_field", "only members that the column's type declares"));
+            }
+            (None, Some(UnknownFields::Ignore)) => ctx.note("unknown_field"),
+            (None, None) => {}
         }
         key = cur.next_key()?;
     }

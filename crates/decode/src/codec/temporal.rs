@@ -23,6 +23,8 @@ const TIMESTAMP_MINUS_INFINITY: i64 = -9_223_372_036_832_400_000;
 /// `timestamptz '-infinity'` within an array.
 const ARRAY_MINUS_INFINITY: &str = "+292269055-12-02T";
 
+const UNDECLARED: Fail = Fail::Bad(WRONG_TYPE, "an ISO 8601 text: the column declares no `unit` for numbers");
+
 /// How a temporal column is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Temporal {
@@ -56,11 +58,14 @@ impl Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Days,
+    Seconds,
     Millis,
     Micros,
     Nanos,
     /// Milliseconds or microseconds, told by magnitude.
     Guess,
+    /// Nobody told: only texts are times.
+    Undeclared,
 }
 
 impl Temporal {
@@ -90,9 +95,11 @@ impl Temporal {
                 }
             }
             b'-' | b'0'..=b'9' => match cur.number()? {
+                _ if self.unit == Unit::Undeclared => Err(UNDECLARED),
                 Number::Int(n) => self.count(n, ctx, out),
                 Number::Text(_) => Err(Fail::Bad(WRONG_TYPE, "an integer of 64 bits")),
             },
+            _ if self.unit == Unit::Undeclared => Err(UNDECLARED),
             _ => Err(Fail::Bad(WRONG_TYPE, "an integer or an ISO 8601 text")),
         }
     }
@@ -254,8 +261,9 @@ fn infinity(text: &str) -> Option<bool> {
 fn micros_of(n: i64, unit: Unit, guess: i64, ctx: &mut Ctx) -> i64 {
     match unit {
         Unit::Days => n.saturating_mul(DAY_US),
+        Unit::Seconds => n.saturating_mul(1_000_000),
         Unit::Millis => n.saturating_mul(1_000),
-        Unit::Micros => n,
+        Unit::Micros | Unit::Undeclared => n,
         Unit::Nanos => {
             if n % 1_000 != 0 {
                 ctx.note("fraction_cut");

@@ -92,6 +92,7 @@ pub(crate) fn one(decoder: &mut dyn Decoder, key: Option<&str>, value: &[u8]) ->
 pub(crate) fn show(item: &Decoded, schemas: &mut Vec<Arc<millstream_core::RowSchema>>) -> String {
     match item {
         Decoded::Event(event) => show_event(event, schemas),
+        Decoded::Several(parts) => format!("-- {} parts", parts.len()),
         Decoded::Control(control) => format!("-- {} {:?}", control.kind.name(), control.ts_ms),
         Decoded::Dead(dead) => {
             format!("!! {} {} [{}]", dead.stage.name(), dead.cause, dead.table.as_deref().unwrap_or("?"))

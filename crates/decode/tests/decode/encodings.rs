@@ -22,7 +22,7 @@ fn shown(item: Decoded) -> String {
     match item {
         Decoded::Event(event) => show_value(event.row.get(1)),
         Decoded::Dead(dead) => format!("dead {}", dead.cause.code),
-        Decoded::Control(control) => format!("{control:?}"),
+        other => format!("{other:?}"),
     }
 }
 

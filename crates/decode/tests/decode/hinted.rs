@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millstream_core::{Decoded, Event, Type, Value};
 use millstream_decode::{
-    BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, Options, TableHints, TimeMode, debezium,
-    debezium_flat, parse_schema_file,
+    BareNumeric, BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, Options, TableHints, TimeMode,
+    debezium, debezium_flat, parse_schema_file,
 };
 
 use crate::corpus;
@@ -44,7 +44,7 @@ fn hints(scenario: &str, file: &str, modes: Modes) -> HashMap<String, TableHints
             continue;
         }
         let json = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let columns = parse_schema_file(&json).unwrap().into_iter().collect();
+        let columns = parse_schema_file(&json, BareNumeric::OfSource).unwrap().into_iter().collect();
         tables.insert(table, TableHints { columns, ..TableHints::default() });
     }
     tables
@@ -57,7 +57,7 @@ fn events(name: &str, options: Options) -> Vec<Event> {
     let items = corpus::decode(&mut *decoder, &corpus::batch(name));
     let events = items.into_iter().filter_map(|item| match item {
         Decoded::Event(event) => Some(*event),
-        Decoded::Control(_) => None,
+        Decoded::Control(_) | Decoded::Several(_) => None,
         Decoded::Dead(dead) => panic!("{name}: {dead:?}"),
     });
     events.collect()

@@ -9,3 +9,4 @@ mod golden;
 mod hinted;
 mod malformed;
 mod messages;
+mod plain;

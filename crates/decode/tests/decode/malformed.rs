@@ -21,6 +21,7 @@ fn code(decoder: &mut dyn Decoder, value: &[u8]) -> String {
         Decoded::Dead(dead) => format!("{} {}", dead.stage.name(), dead.cause.code),
         Decoded::Event(_) => "event".to_owned(),
         Decoded::Control(control) => control.kind.name().to_owned(),
+        Decoded::Several(_) => "several".to_owned(),
     }
 }
 
@@ -311,7 +312,7 @@ fn times_of_events_follow_the_policy_too() {
                     assert_eq!(dead.cause.code, "out_of_range");
                     None
                 }
-                Decoded::Control(control) => panic!("{}", control.kind.name()),
+                other => panic!("{other:?}"),
             };
             assert_eq!(times, expected, "{policy:?}");
             let notices = decoder.notices();

@@ -90,6 +90,7 @@ fn what_a_message_may_be() {
         }
         Decoded::Dead(dead) => format!("{}: {} [{}]", dead.cause.code, dead.cause.text, dead.table.unwrap()),
         Decoded::Control(control) => control.kind.name().to_owned(),
+        Decoded::Several(_) => "several".to_owned(),
     };
     let plain = |text| shown(of(options(), text));
     insta::assert_snapshot!(

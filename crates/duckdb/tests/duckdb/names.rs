@@ -29,7 +29,7 @@ const ODD: [&str; 16] = [
 
 #[test]
 fn odd_names_of_tables_and_columns_work_in_every_layout() {
-    for layout in [Layout::Append, Layout::Changelog, REPLICA] {
+    for layout in [Layout::Append, Layout::Changelog, Layout::Rows, REPLICA] {
         let mut world = World::new(layout);
         let columns: Vec<(&str, Type)> = ODD.iter().map(|&name| (name, Type::Int64)).collect();
         let values: Vec<_> = (0..ODD.len() as i64).map(Value::Int).collect();

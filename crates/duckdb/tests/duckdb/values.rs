@@ -32,7 +32,9 @@ fn types() -> Vec<(&'static str, Type)> {
 
 #[test]
 fn typed_values_come_back_exactly_in_every_layout() {
-    for layout in [Layout::Append, Layout::Changelog, Layout::Replica { delete: DeleteMode::Hard }] {
+    for layout in
+        [Layout::Append, Layout::Changelog, Layout::Rows, Layout::Replica { delete: DeleteMode::Hard }]
+    {
         let mut world = World::new(layout);
         let all = schema("all", 1, &types());
         let list = row(&[Value::Int(1), Value::Null, Value::Int(-3)]);
@@ -64,7 +66,7 @@ fn typed_values_come_back_exactly_in_every_layout() {
         let from = match layout {
             Layout::Append => "(SELECT * FROM all_raw)",
             Layout::Changelog => "(SELECT after.* FROM all_changelog)",
-            Layout::Replica { .. } => "\"all\"",
+            Layout::Rows | Layout::Replica { .. } => "\"all\"",
         };
         let columns: Vec<_> =
             types().iter().skip(1).map(|(name, _)| format!("\"{name}\"::VARCHAR")).collect();
