@@ -17,6 +17,7 @@ use crate::form::{self, Objects};
 use crate::names::{fold, table_name};
 use crate::note::{self, TableNote};
 use crate::resource::TableId;
+use crate::roster::Roster;
 use crate::session::Session;
 use crate::table_resource::{Partitioning, Table};
 use crate::target::notice;
@@ -75,12 +76,28 @@ pub(crate) fn gone(id: &TableId) -> Error {
     ))
 }
 
-/// The table for rows of `schema`.
+/// The table for rows of `schema`, found or made, and written down.
 pub(crate) async fn find(
     session: &mut Session,
     schema: &Arc<RowSchema>,
     order: Order,
     seed: Option<&StoredTable>,
+    notices: &mut Vec<SinkNotice>,
+) -> Result<Option<Found>> {
+    let mut roster = session.roster.take();
+    let found = find_or_make(session, (schema, order), seed, roster.as_ref(), notices).await;
+    if let (Ok(Some(found)), Some(roster)) = (&found, &mut roster) {
+        roster.note(session, &schema.table, &found.stored.name, order).await?;
+    }
+    session.roster = roster;
+    found
+}
+
+async fn find_or_make(
+    session: &mut Session,
+    (schema, order): (&Arc<RowSchema>, Order),
+    seed: Option<&StoredTable>,
+    roster: Option<&Roster>,
     notices: &mut Vec<SinkNotice>,
 ) -> Result<Option<Found>> {
     let layout = session.config.layout;
@@ -112,6 +129,9 @@ pub(crate) async fn find(
         session.taken.extend([Some(&name), view.as_ref()].into_iter().flatten().map(|n| fold(n)));
         if !session.config.create {
             return Err(missing(session, schema, &session.table(&name)));
+        }
+        if let Some(roster) = roster {
+            roster.check(session, &schema.table, order).await?;
         }
         let Some(found) = create(session, schema, order, (&name, view), seed, notices).await? else {
             return Ok(None);

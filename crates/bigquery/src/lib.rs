@@ -36,6 +36,7 @@ mod recovery;
 mod resource;
 mod rest;
 mod retired;
+mod roster;
 mod row;
 mod rows;
 mod session;

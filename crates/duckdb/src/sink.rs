@@ -305,6 +305,7 @@ impl DuckSink {
             self.in_transaction = false;
         }
         let last = last.map(token::decode).transpose()?;
+        self.session.catalog.check(&*self.session.connection()?)?;
         // What the rolled-back epoch changed of the tables is read again.
         self.load_tables()?;
         self.notices.extend(recovery::recover(

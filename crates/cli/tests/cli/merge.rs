@@ -85,6 +85,29 @@ fn an_idle_pipeline_merges() {
     assert_eq!(jobs.filter(|id| id.starts_with("millstream-merge-")).count(), 2);
 }
 
+/// A merge that failed while no row came was only logged: the run went on, and told nobody before the next epoch.
+#[test]
+fn a_merge_that_fails_ends_an_idle_run() {
+    let warehouse = Warehouse::start();
+    let sink = "layout: replica, delivery: merge, apply: { interval: 1s }";
+    let place = Workplace::new(&warehouse.config(sink, ", follow: true, poll_interval: 20ms"));
+    append(&place, &[change("c", 10, id(1), json!({ "id": 1, "v": "a" }))]);
+    let running = place.start(&["run", "p.yaml"], || warehouse.query("SELECT v FROM d.t") == ["a"]);
+    warehouse.server.set_faults("deny=projects/p/datasets/d/tables/t:PERMISSION_DENIED".parse().unwrap());
+    append(&place, &[change("u", 11, id(1), json!({ "id": 1, "v": "b" }))]);
+    let ended = running.end_by_itself();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(
+        ended.err.contains("the pipeline failed") && ended.err.contains("p.d.t: permission denied"),
+        "{}",
+        ended.err
+    );
+    warehouse.server.set_faults("".parse().unwrap());
+    place.write("p.yaml", warehouse.config(sink, ""));
+    written(&place);
+    assert_eq!(warehouse.query("SELECT v FROM d.t"), ["b"]);
+}
+
 /// With its checkpoint a pipeline loses the order of rows that were deleted: a change of such a row that came again, older than the delete,
 /// would have made it anew.
 #[test]
