@@ -19,4 +19,6 @@ mod pubsub;
 mod service;
 mod sweep;
 mod topics;
+mod vanished;
+mod wide;
 mod workplace;
