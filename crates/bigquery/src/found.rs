@@ -229,13 +229,8 @@ fn new_stored(
         session.rules(),
         &HashSet::new(),
     )?;
-    if session.is_upserted() {
-        // A primary key is declared whole, also where the first row has no value for a part of it.
-        for name in schema.key_names() {
-            if stored.shape.candidates(name).next().is_none() {
-                stored.shape.learn(&dialect::COLUMNS, name, Type::Text);
-            }
-        }
+    if session.config.layout.is_current() {
+        keyed(session, &mut stored.shape, schema);
     }
     stored.initial = stored.shape.columns.len();
     Ok(stored)
@@ -435,6 +430,15 @@ pub(crate) fn described(layout: Layout, name: &str, actual: &Table) -> Option<(S
         shape,
     };
     Some((stored, note))
+}
+
+/// Gives a table of current rows a column for each part of the key, also where no row has a value for it yet: a primary key is declared
+/// whole, and a row that is merged is known by all parts.
+pub(crate) fn keyed(session: &Session, shape: &mut Shape, schema: &RowSchema) -> Vec<Change> {
+    let is_missing = |name: &&str| shape.candidates(name).next().is_none();
+    let missing: Vec<_> = schema.key_names().filter(is_missing).collect();
+    let dialect = dialect::of(&session.config);
+    missing.into_iter().filter_map(|name| shape.learn(dialect, name, Type::Text)).collect()
 }
 
 /// Gives a staging those columns of its replica that rows of a schema have and that it lacks: the replica's types, which somebody else may

@@ -1,7 +1,8 @@
-//! After a crash: what the last checkpoint names is made visible, if it is not.
+//! What a checkpoint names is made visible; after a crash, if it is not.
 
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use millstream_core::{Error, Result};
 use millstream_layout::{changelog, history, staging};
 
@@ -10,12 +11,23 @@ use crate::found;
 use crate::job::{JobId, Query};
 use crate::resource::{DatasetId, TableId};
 use crate::session::{Mark, Session};
-use crate::token::Token;
+use crate::stream::Storage;
+use crate::token::{Flush, Token};
 use crate::write_error::WriteErrorKind;
 
 const QUERY_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Flushes what a token names. Where a stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
+/// Streams that are flushed at a time.
+const TOGETHER: usize = 32;
+
+/// Flushes what a token names.
+pub(crate) async fn show(storage: &Storage, flushes: Vec<Flush>) -> Result<()> {
+    let flush = |flush: Flush| async move { storage.flush_rows(&flush.stream, flush.offset).await.map(drop) };
+    let work = flushes.into_iter().map(flush);
+    Ok(stream::iter(work).buffer_unordered(TOGETHER).try_collect::<()>().await?)
+}
+
+/// Flushes what a token names, after a crash. Where a stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
 pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
     for flush in &token.flushes {
         let error = match session.storage.flush_rows(&flush.stream, flush.offset).await {

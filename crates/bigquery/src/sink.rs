@@ -34,9 +34,8 @@ use crate::recovery;
 use crate::retired::Retired;
 use crate::roster::Roster;
 use crate::session::{Mark, Session};
-use crate::stream::Storage;
 use crate::target::{Obstacle, Taken, Target, notice};
-use crate::token::{self, Flush, Token};
+use crate::token::{self, Token};
 
 /// Bytes of a table's rows that are sent together.
 const SEND_BYTES: usize = 1 << 20;
@@ -270,13 +269,13 @@ impl BigquerySink {
     ) -> Result<Option<Cause>> {
         let rules = self.session.rules();
         let table = &mut self.targets[target];
-        let cause = table.cause(binding, trouble);
+        let cause = table.cause(&self.session, binding, trouble);
         let change = match trouble {
             Trouble::Refused { .. } | Trouble::Mended => return Ok(Some(cause)),
-            Trouble::Untyped { source } => table.learn(binding, source, judged, rules),
+            Trouble::Untyped { source } => table.learn(&self.session, binding, source, judged),
             Trouble::Misfit { column, .. } => match rules.policy {
-                _ if !table.may_spill(binding, column, judged) => return Ok(Some(cause)),
-                ChangePolicy::NewColumn => table.spill(column),
+                _ if !table.may_spill(&self.session, binding, column, judged) => return Ok(Some(cause)),
+                ChangePolicy::NewColumn => Some(table.spill(column)),
                 ChangePolicy::DeadLetter => return Ok(Some(cause)),
                 ChangePolicy::Stop => {
                     return Err(Error::fatal(format!(
@@ -286,6 +285,7 @@ impl BigquerySink {
                 }
             },
         };
+        let Some(change) = change else { return Ok(Some(cause)) };
         self.evolve(target, &[change]).await?;
         Ok(None)
     }
@@ -414,11 +414,7 @@ impl BigquerySink {
         }
         let Token { mark, flushes, .. } = token::decode(token)?;
         let is_flushed = !flushes.is_empty();
-        let mut work = Vec::new();
-        for flush in flushes {
-            work.push(make_visible(self.session.storage.clone(), flush));
-        }
-        stream::iter(work).buffer_unordered(TOGETHER).try_collect::<()>().await?;
+        recovery::show(&self.session.storage, flushes).await?;
         match &self.merger {
             Some(merger) => merger.committed(mark)?,
             None if is_flushed => self.epochs.write(&self.session, Stage::Visible, mark).await?,
@@ -509,11 +505,6 @@ impl BigquerySink {
 /// Waits for a table's rows of the epoch.
 async fn settle(target: &mut Target, session: &Session) -> Result<(String, Settled)> {
     Ok((target.source_table.clone(), target.settle(session).await?))
-}
-
-async fn make_visible(storage: Storage, flush: Flush) -> Result<()> {
-    storage.flush_rows(&flush.stream, flush.offset).await?;
-    Ok(())
 }
 
 impl Sink for BigquerySink {

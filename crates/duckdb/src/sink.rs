@@ -215,7 +215,7 @@ impl DuckSink {
             Trouble::Untyped { source } => target.learn(binding, source, judged, rules),
             Trouble::Misfit { column, .. } => match rules.policy {
                 _ if !target.may_spill(binding, column, judged) => return Ok(Some(cause)),
-                ChangePolicy::NewColumn => target.spill(column),
+                ChangePolicy::NewColumn => Some(target.spill(column)),
                 ChangePolicy::DeadLetter => return Ok(Some(cause)),
                 ChangePolicy::Stop => {
                     return Err(Error::fatal(format!(
@@ -225,6 +225,7 @@ impl DuckSink {
                 }
             },
         };
+        let Some(change) = change else { return Ok(Some(cause)) };
         self.evolve(table, &[change])?;
         Ok(None)
     }

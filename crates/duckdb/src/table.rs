@@ -490,7 +490,13 @@ impl Table {
     }
 
     /// Adds a column for a source column of which only NULLs were seen, by the type of its first value.
-    pub(crate) fn learn(&mut self, binding: usize, source: usize, judged: &Judged, rules: Rules) -> Change {
+    pub(crate) fn learn(
+        &mut self,
+        binding: usize,
+        source: usize,
+        judged: &Judged,
+        rules: Rules,
+    ) -> Option<Change> {
         let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
         // Values that are left out are large ones, which come as texts where nothing tells their type.
         let ty = match row.get(source) {

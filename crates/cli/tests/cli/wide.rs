@@ -38,3 +38,25 @@ fn two_hundred_columns_that_come_unchanged_are_merged_in_one_pass() {
     let unchanged = "SELECT ARRAY_LENGTH(__unchanged) FROM staged.t__staging ORDER BY __order";
     assert_eq!(warehouse.query(unchanged), ["0", "200", "199", "200"]);
 }
+
+/// A replica with native upserts has 2,000 columns at most: one more ended the pipeline. Rows with a value for it are dead letters, and
+/// everything else goes on.
+#[test]
+fn a_replica_has_no_more_columns_than_bigquery_takes() {
+    let warehouse = Warehouse::start();
+    let place = Workplace::new(&warehouse.config("layout: replica", ""));
+    let row = |id: u64, count: usize, more: usize| {
+        let mut row: Map<String, Json> = (0..count).map(|i| (format!("c{i}"), json!(i))).collect();
+        row.extend((0..more).map(|i| (format!("m{i}"), json!(i))));
+        row.insert("id".to_owned(), json!(id));
+        change("u", 10 + id, json!({ "id": id }), row.into())
+    };
+    append(&place, &[row(1, 1990, 0)]);
+    written(&place);
+    append(&place, &[row(2, 10, 9), row(3, 11, 5)]);
+    let ended = place.run(&["run", "p.yaml", "--json"]).ok().json();
+    assert_eq!(ended["counters"]["sinks"]["bigquery"]["rejected"], 1, "{ended}");
+    assert_eq!(warehouse.query("SELECT id, c9, c10, m4 FROM d.t ORDER BY id"), ["1|9|10|NULL", "3|9|10|4"]);
+    let letters = place.run(&["dead-letters", "list", "p.yaml"]).ok().out;
+    assert!(letters.contains("too_many_columns"), "{letters}");
+}
