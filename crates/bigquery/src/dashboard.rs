@@ -97,6 +97,7 @@ async fn put(session: &Session, config: &BigqueryConfig, view: &DashboardView) -
         let text = format!("{id} is a {what}, and a view is to have this name: rename one of them");
         return Err(Error::fatal(text));
     }
+    one_query(session, config, &id, &sql).await?;
     if let ViewKind::Scheduled { schedule } = &view.kind {
         let found = session.rest.dataset(&dataset).await?;
         let location = found.and_then(|dataset| dataset.location).unwrap_or_else(|| "us".to_owned());
@@ -122,6 +123,21 @@ async fn put(session: &Session, config: &BigqueryConfig, view: &DashboardView) -
         _ => {}
     }
     run(session, config, &id, &format!("CREATE OR REPLACE {what} {} AS\n{sql}", id.sql())).await
+}
+
+/// Refuses SQL that is anything but one query: behind `CREATE VIEW … AS` other statements would run as a script.
+async fn one_query(session: &Session, config: &BigqueryConfig, id: &TableId, sql: &str) -> Result<()> {
+    let job = JobId::random(&config.project, config.location.clone());
+    let query = Query { dry_run: true, ..Query::new(sql) };
+    let seen = session.rest.start_query(&job, &query).await?;
+    seen.failed(&format!("looking at the SQL of {id}"), true)?;
+    match seen.statement.as_deref() {
+        Some("SELECT") => Ok(()),
+        other => Err(Error::fatal(format!(
+            "the SQL of {id} is not one query ({}): a view is a single SELECT, without statements before or behind it",
+            other.unwrap_or("of no known kind")
+        ))),
+    }
 }
 
 async fn run(session: &Session, config: &BigqueryConfig, id: &TableId, ddl: &str) -> Result<()> {

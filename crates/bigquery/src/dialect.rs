@@ -13,18 +13,31 @@ use crate::sql::{quote, quote_text};
 pub(crate) struct BigQuery {
     /// The types of columns cannot be altered, such as those of structs' members.
     nested: bool,
+    /// Columns of the source's that a table can have beside Millstream's.
+    columns_max: usize,
 }
 
+/// A table has 10,000 columns at most, members of structs among them; Millstream's are fewer than a hundred.
+const TABLE_MAX: usize = 9_900;
+
 /// Columns of a table.
-pub(crate) const COLUMNS: BigQuery = BigQuery { nested: false };
+pub(crate) const COLUMNS: BigQuery = BigQuery { nested: false, columns_max: TABLE_MAX };
 /// Members of structs.
-pub(crate) const MEMBERS: BigQuery = BigQuery { nested: true };
+pub(crate) const MEMBERS: BigQuery = BigQuery { nested: true, columns_max: TABLE_MAX };
+/// Members of a changelog's `before` and `after`.
+const IMAGES: BigQuery = BigQuery { nested: true, columns_max: TABLE_MAX / 2 };
+/// Columns of a table with native upserts, which has 2,000 at most, four of them Millstream's.
+const UPSERTED: BigQuery = BigQuery { nested: false, columns_max: 1_996 };
 
 /// The dialect for the columns that a sink has for those of the source. Files that wait for their load hold columns of the types of
 /// their time, so that these stay.
 pub(crate) fn of(config: &BigqueryConfig) -> &'static BigQuery {
-    let is_fixed = config.layout == Layout::Changelog || matches!(config.delivery, Delivery::Load(_));
-    if is_fixed { &MEMBERS } else { &COLUMNS }
+    match (config.layout, &config.delivery) {
+        (Layout::Changelog, _) => &IMAGES,
+        (_, Delivery::Load(_)) => &MEMBERS,
+        (Layout::Replica { .. }, _) if config.merge.is_none() => &UPSERTED,
+        _ => &COLUMNS,
+    }
 }
 
 /// The column for values of a storable type.
@@ -33,6 +46,10 @@ pub(crate) fn field_of(name: &str, ty: &Type) -> Field {
 }
 
 impl Dialect for BigQuery {
+    fn columns_max(&self) -> usize {
+        self.columns_max
+    }
+
     fn quote(&self, name: &str) -> String {
         quote(name)
     }

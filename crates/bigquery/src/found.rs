@@ -17,6 +17,7 @@ use crate::form::{self, Objects};
 use crate::names::{fold, table_name};
 use crate::note::{self, TableNote};
 use crate::resource::TableId;
+use crate::roster::Roster;
 use crate::session::Session;
 use crate::table_resource::Table;
 use crate::target::notice;
@@ -76,12 +77,28 @@ pub(crate) fn gone(id: &TableId) -> Error {
     ))
 }
 
-/// The table for rows of `schema`.
+/// The table for rows of `schema`, found or made, and written down.
 pub(crate) async fn find(
     session: &mut Session,
     schema: &Arc<RowSchema>,
     order: Order,
     seed: Option<&StoredTable>,
+    notices: &mut Vec<SinkNotice>,
+) -> Result<Option<Found>> {
+    let mut roster = session.roster.take();
+    let found = find_or_make(session, (schema, order), seed, roster.as_ref(), notices).await;
+    if let (Ok(Some(found)), Some(roster)) = (&found, &mut roster) {
+        roster.note(session, &schema.table, &found.stored.name, order).await?;
+    }
+    session.roster = roster;
+    found
+}
+
+async fn find_or_make(
+    session: &mut Session,
+    (schema, order): (&Arc<RowSchema>, Order),
+    seed: Option<&StoredTable>,
+    roster: Option<&Roster>,
     notices: &mut Vec<SinkNotice>,
 ) -> Result<Option<Found>> {
     let layout = session.config.layout;
@@ -113,6 +130,9 @@ pub(crate) async fn find(
         session.taken.extend([Some(&name), view.as_ref()].into_iter().flatten().map(|n| fold(n)));
         if !session.config.create {
             return Err(missing(session, schema, &session.table(&name)));
+        }
+        if let Some(roster) = roster {
+            roster.check(session, &schema.table, order).await?;
         }
         let Some(found) = create(session, schema, order, (&name, view), seed, notices).await? else {
             return Ok(None);
@@ -212,13 +232,8 @@ fn new_stored(
         session.rules(),
         &HashSet::new(),
     )?;
-    if session.is_upserted() {
-        // A primary key is declared whole, also where the first row has no value for a part of it.
-        for name in schema.key_names() {
-            if stored.shape.candidates(name).next().is_none() {
-                stored.shape.learn(&dialect::COLUMNS, name, Type::Text);
-            }
-        }
+    if session.config.layout.is_current() {
+        keyed(session, &mut stored.shape, schema);
     }
     stored.initial = stored.shape.columns.len();
     Ok(stored)
@@ -427,6 +442,15 @@ pub(crate) fn described(layout: Layout, name: &str, actual: &Table) -> Option<(S
         shape,
     };
     Some((stored, note))
+}
+
+/// Gives a table of current rows a column for each part of the key, also where no row has a value for it yet: a primary key is declared
+/// whole, and a row that is merged is known by all parts.
+pub(crate) fn keyed(session: &Session, shape: &mut Shape, schema: &RowSchema) -> Vec<Change> {
+    let is_missing = |name: &&str| shape.candidates(name).next().is_none();
+    let missing: Vec<_> = schema.key_names().filter(is_missing).collect();
+    let dialect = dialect::of(&session.config);
+    missing.into_iter().filter_map(|name| shape.learn(dialect, name, Type::Text)).collect()
 }
 
 /// Gives a staging those columns of its replica that rows of a schema have and that it lacks: the replica's types, which somebody else may

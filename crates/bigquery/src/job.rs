@@ -70,6 +70,8 @@ pub struct Query {
     pub parameters: Vec<(String, String, Option<String>)>,
     /// The job's labels.
     pub labels: BTreeMap<String, String>,
+    /// It is looked at and not run: the job says what it is.
+    pub dry_run: bool,
 }
 
 impl Query {
@@ -88,7 +90,11 @@ impl Query {
             let parameter = |(name, ty, value): &(String, String, Option<String>)| json!({ "name": name, "parameterType": { "type": ty }, "parameterValue": { "value": value } });
             query["queryParameters"] = self.parameters.iter().map(parameter).collect();
         }
-        json!({ "query": query, "labels": self.labels })
+        let mut configuration = json!({ "query": query, "labels": self.labels });
+        if self.dry_run {
+            configuration["dryRun"] = json!(true);
+        }
+        configuration
     }
 }
 
@@ -209,6 +215,8 @@ pub struct Job {
     pub rows: Option<u64>,
     /// Bytes that a query was billed for, or that a load read.
     pub bytes: Option<u64>,
+    /// The kind of a query's statement, e.g. `SELECT`; `SCRIPT` where there are several.
+    pub statement: Option<String>,
 }
 
 impl Job {
@@ -228,6 +236,7 @@ impl Job {
                 .or_else(|| integer(&statistics["load"]["outputRows"])),
             bytes: integer(&statistics["query"]["totalBytesBilled"])
                 .or_else(|| integer(&statistics["load"]["inputFileBytes"])),
+            statement: statistics["query"]["statementType"].as_str().map(str::to_owned),
         }
     }
 

@@ -168,7 +168,7 @@ impl Lane {
     }
 
     /// A table that was just made is not known everywhere at once.
-    async fn new_stream(&self, session: &Session) -> Result<String> {
+    async fn new_stream(&mut self, session: &Session) -> Result<String> {
         let (mut backoff, began) = (Backoff::new(), Instant::now());
         loop {
             let error = match session.storage.create_stream(&self.table, StreamKind::Buffered).await {
@@ -178,6 +178,9 @@ impl Lane {
             let may_pass = error.kind() == WriteErrorKind::NotFound;
             if !may_pass || began.elapsed() > PROPAGATION_PATIENCE {
                 return Err(error.into());
+            }
+            if began.elapsed() > TOLD_AFTER {
+                self.look(session, &error).await?;
             }
             sleep(backoff.wait()).await;
         }
@@ -231,8 +234,8 @@ impl Lane {
             return Ok(());
         }
         if session.rest.table(&self.table).await?.is_none() {
-            let text =
-                "it was dropped or renamed while the pipeline wrote to it; start again to have it made anew";
+            let text = "it was dropped or renamed while the pipeline wrote to it. Start again: it is made anew if nothing is lost with it, else the start \
+                 says what helps";
             return Err(Error::fatal(format!("{} is gone: {text}", self.table)));
         }
         tracing::warn!(

@@ -37,6 +37,7 @@ mod recovery;
 mod resource;
 mod rest;
 mod retired;
+mod roster;
 mod row;
 mod rows;
 mod session;

@@ -1,7 +1,8 @@
-//! After a crash: what the last checkpoint names is made visible, if it is not.
+//! What a checkpoint names is made visible; after a crash, if it is not.
 
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use millstream_core::{Error, Result};
 use millstream_layout::{changelog, history, staging};
 
@@ -11,12 +12,23 @@ use crate::found;
 use crate::job::{JobId, Query};
 use crate::resource::{DatasetId, TableId};
 use crate::session::{Mark, Session};
-use crate::token::Token;
+use crate::stream::Storage;
+use crate::token::{Flush, Token};
 use crate::write_error::WriteErrorKind;
 
 const QUERY_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Flushes what a token names. Where a stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
+/// Streams that are flushed at a time.
+const TOGETHER: usize = 32;
+
+/// Flushes what a token names.
+pub(crate) async fn show(storage: &Storage, flushes: Vec<Flush>) -> Result<()> {
+    let flush = |flush: Flush| async move { storage.flush_rows(&flush.stream, flush.offset).await.map(drop) };
+    let work = flushes.into_iter().map(flush);
+    Ok(stream::iter(work).buffer_unordered(TOGETHER).try_collect::<()>().await?)
+}
+
+/// Flushes what a token names, after a crash. Where a stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
 pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
     for flush in &token.flushes {
         let error = match session.storage.flush_rows(&flush.stream, flush.offset).await {
@@ -37,7 +49,13 @@ pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
         let Some(table) = table_of(&flush.stream) else { return Err(error.into()) };
         let of_table = token.flushes.iter().filter(|f| table_of(&f.stream).as_ref() == Some(&table));
         let rows: u64 = of_table.map(|f| f.rows).sum();
-        found::table(session, &table).await?;
+        if session.rest.table(&table).await?.is_none() {
+            // What merges knows whether a staging had rows to lose.
+            if let Layout::Staging { .. } = session.config.layout {
+                continue;
+            }
+            return Err(found::gone(&table));
+        }
         let what = match mark_column(session.config.layout) {
             Some(column) => {
                 let held = rows_of(session, &table, column, token.mark).await?;
@@ -74,6 +92,14 @@ fn mark_column(layout: Layout) -> Option<&'static str> {
         // They have what is declared and nothing else.
         Layout::Rows => None,
     }
+}
+
+/// A drained run would have loaded what its last token names.
+pub(crate) fn not_loaded() -> Error {
+    Error::fatal(
+        "the last checkpoint names files that are not loaded, and the config does not say `delivery: load` any more: run it as it was \
+         until it is drained, and change it then",
+    )
 }
 
 /// How many rows of an epoch a table has.

@@ -15,6 +15,7 @@ use crate::dataset::Dataset;
 use crate::load::{Gcs, Yard};
 use crate::resource::{DatasetId, TableId};
 use crate::rest::Rest;
+use crate::roster::Roster;
 use crate::stream::Storage;
 
 /// Bytes of rows that are sent and not acknowledged, of all tables together.
@@ -44,6 +45,8 @@ pub(crate) struct Session {
     pub(crate) yard: Option<(Arc<Yard>, usize)>,
     /// Names, folded, that tables of this sink have.
     pub(crate) taken: HashSet<String>,
+    /// Which tables were there; `None` where nobody asks.
+    pub(crate) roster: Option<Roster>,
     room: Arc<Semaphore>,
     default_appenders: Vec<Arc<Appender>>,
 }
@@ -75,6 +78,7 @@ impl Session {
             mark: Mark::default(),
             yard,
             taken: HashSet::new(),
+            roster: None,
             room: Arc::new(Semaphore::new(SENT_BYTES_MAX / UNIT)),
             default_appenders: Vec::new(),
         };

@@ -32,10 +32,10 @@ use crate::load::{self, Loads};
 use crate::merging::Merger;
 use crate::recovery;
 use crate::retired::Retired;
+use crate::roster::Roster;
 use crate::session::{Mark, Session};
-use crate::stream::Storage;
 use crate::target::{Obstacle, Taken, Target, notice};
-use crate::token::{self, Flush, Token};
+use crate::token::{self, Token};
 
 /// Bytes of a table's rows that are sent together.
 const SEND_BYTES: usize = 1 << 20;
@@ -70,6 +70,8 @@ pub struct BigquerySink {
     /// With `delivery: load`.
     loads: Option<Loads>,
     retired: Retired,
+    /// The epoch has rows.
+    has_rows: bool,
     refused: Vec<Refused>,
     notices: Vec<SinkNotice>,
 }
@@ -107,6 +109,7 @@ impl BigquerySink {
             by_table: HashMap::new(),
             left_out: HashSet::new(),
             routes: HashMap::new(),
+            has_rows: false,
             refused: Vec::new(),
             notices: Vec::new(),
         })
@@ -130,6 +133,7 @@ impl BigquerySink {
                 },
             }
         }
+        self.has_rows |= report.written > 0;
         self.relieve().await?;
         Ok(report)
     }
@@ -267,13 +271,13 @@ impl BigquerySink {
     ) -> Result<Option<Cause>> {
         let rules = self.session.rules();
         let table = &mut self.targets[target];
-        let cause = table.cause(binding, trouble);
+        let cause = table.cause(&self.session, binding, trouble);
         let change = match trouble {
             Trouble::Refused { .. } | Trouble::Mended => return Ok(Some(cause)),
-            Trouble::Untyped { source } => table.learn(binding, source, judged, rules),
+            Trouble::Untyped { source } => table.learn(&self.session, binding, source, judged),
             Trouble::Misfit { column, .. } => match rules.policy {
-                _ if !table.may_spill(binding, column, judged) => return Ok(Some(cause)),
-                ChangePolicy::NewColumn => table.spill(column),
+                _ if !table.may_spill(&self.session, binding, column, judged) => return Ok(Some(cause)),
+                ChangePolicy::NewColumn => Some(table.spill(column)),
                 ChangePolicy::DeadLetter => return Ok(Some(cause)),
                 ChangePolicy::Stop => {
                     return Err(Error::fatal(format!(
@@ -283,6 +287,7 @@ impl BigquerySink {
                 }
             },
         };
+        let Some(change) = change else { return Ok(Some(cause)) };
         self.evolve(target, &[change]).await?;
         Ok(None)
     }
@@ -341,7 +346,7 @@ impl BigquerySink {
         self.dashboard.renew();
         let mut seed = None;
         if let Some(merger) = &mut self.merger {
-            seed = merger.open(schema, order, &mut self.notices).await?;
+            seed = merger.open(self.session.mark, schema, order, &mut self.notices).await?;
             if seed.is_none() {
                 return Ok(None);
             }
@@ -350,6 +355,7 @@ impl BigquerySink {
     }
 
     async fn prepare_epoch(&mut self) -> Result<Option<CommitToken>> {
+        let had_rows = std::mem::take(&mut self.has_rows);
         let mut work = Vec::new();
         for target in self.targets.iter_mut().filter(|target| target.is_busy()) {
             work.push(settle(target, &self.session));
@@ -395,7 +401,8 @@ impl BigquerySink {
         if let Some(loads) = &mut self.loads {
             return loads.prepare(mark, files);
         }
-        if flushes.is_empty() && staged.is_none() {
+        // Without streams to flush a token tells a start that there were rows.
+        if flushes.is_empty() && staged.is_none() && !had_rows {
             return Ok(None);
         }
         flushes.sort_by(|a, b| a.stream.cmp(&b.stream));
@@ -408,15 +415,12 @@ impl BigquerySink {
             return loads.commit();
         }
         let Token { mark, flushes, .. } = token::decode(token)?;
-        let mut work = Vec::new();
-        for flush in flushes {
-            work.push(make_visible(self.session.storage.clone(), flush));
-        }
-        let flushed: Result<()> = stream::iter(work).buffer_unordered(TOGETHER).try_collect().await;
-        flushed?;
+        let is_flushed = !flushes.is_empty();
+        recovery::show(&self.session.storage, flushes).await?;
         match &self.merger {
             Some(merger) => merger.committed(mark)?,
-            None => self.epochs.write(&self.session, Stage::Visible, mark).await?,
+            None if is_flushed => self.epochs.write(&self.session, Stage::Visible, mark).await?,
+            None => {}
         }
         self.retired.finalize(&self.session.storage, mark.epoch);
         Ok(())
@@ -432,7 +436,7 @@ impl BigquerySink {
     async fn recover_to(&mut self, last: Option<&CommitToken>) -> Result<()> {
         let location = self.session.need_dataset().await?;
         if let Some(merger) = &mut self.merger {
-            merger.renew().await?;
+            merger.renew(last.is_some()).await?;
         }
         // Streams of before may hold rows that no checkpoint names: these are never seen.
         self.retire();
@@ -441,6 +445,7 @@ impl BigquerySink {
         self.by_table.clear();
         self.routes.clear();
         self.session.renew();
+        self.session.roster = Roster::open(&self.session, last.is_some()).await?;
         if self.loads.is_some() || last.is_some_and(token::names_files) {
             return self.recover_files(location, last).await;
         }
@@ -484,7 +489,7 @@ impl BigquerySink {
             // A drained run has loaded what its last token names.
             let is_loaded =
                 mark.is_none_or(|mark| visible.is_some_and(|visible| visible >= mark.ingested_at_us));
-            return if is_loaded { Ok(()) } else { Err(not_loaded()) };
+            return if is_loaded { Ok(()) } else { Err(recovery::not_loaded()) };
         };
         if let Some(token) = of_streams {
             recovery::finish(&self.session, &token).await?;
@@ -499,21 +504,9 @@ impl BigquerySink {
     }
 }
 
-fn not_loaded() -> Error {
-    Error::fatal(
-        "the last checkpoint names files that are not loaded, and the config does not say `delivery: load` any more: run it as it was \
-         until it is drained, and change it then",
-    )
-}
-
 /// Waits for a table's rows of the epoch.
 async fn settle(target: &mut Target, session: &Session) -> Result<(String, Settled)> {
     Ok((target.source_table.clone(), target.settle(session).await?))
-}
-
-async fn make_visible(storage: Storage, flush: Flush) -> Result<()> {
-    storage.flush_rows(&flush.stream, flush.offset).await?;
-    Ok(())
 }
 
 impl Sink for BigquerySink {
@@ -575,8 +568,12 @@ impl Sink for BigquerySink {
     }
 
     fn failure(&self) -> Fut<'static, Error> {
-        let Some(loads) = &self.loads else { return Box::pin(std::future::pending()) };
-        let (failure, name) = (loads.failure(), self.named());
+        let failure = match (&self.loads, &self.merger) {
+            (Some(loads), _) => loads.failure(),
+            (None, Some(merger)) => merger.failure(),
+            (None, None) => return Box::pin(std::future::pending()),
+        };
+        let name = self.named();
         Box::pin(async move { failure.await.at(name) })
     }
 

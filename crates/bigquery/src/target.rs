@@ -2,19 +2,16 @@
 
 mod columns;
 mod held;
+mod room;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Cause, Judged, Key, Op, Order, Patch, RecordBatch, Result, RowSchema, Type, Value};
+use millstream_core::{Cause, Judged, Key, Op, Order, Patch, RecordBatch, Result, RowSchema, Value};
 use millstream_layout::changelog::ObjectColumn;
 use millstream_layout::object::{self, Nested};
-use millstream_layout::{
-    Binding, Change, Dialect as _, Keyed, Misfit, Shape, StoredKey, StoredTable, Trouble, convert, plain,
-    staging,
-};
+use millstream_layout::{Binding, Change, Keyed, Shape, StoredKey, StoredTable, Trouble, plain, staging};
 
 use held::Held;
 
@@ -209,7 +206,10 @@ impl Target {
         let seeded = found::seeded(&mut self.found.stored.shape, &self.seed, schema);
         let (binding, changes) =
             self.found.stored.shape.bind(schema, dialect::of(&session.config), session.rules(), &wide)?;
-        let changes: Vec<_> = seeded.into_iter().chain(changes).collect();
+        let mut changes: Vec<_> = seeded.into_iter().chain(changes).collect();
+        if let Layout::Staging { .. } = session.config.layout {
+            changes.extend(found::keyed(session, &mut self.found.stored.shape, schema));
+        }
         let is_plain = session.config.layout == Layout::Rows;
         if is_plain
             && let Some(error) = plain::contradiction(
@@ -522,65 +522,6 @@ impl Target {
         }
         let (rows, origins) = self.pending.take();
         self.lane.send(session, rows, origins).await
-    }
-
-    /// Whether the value that did not convert may go to a text column beside.
-    pub(crate) fn may_spill(&self, binding: usize, column: usize, judged: &Judged) -> bool {
-        let Way { binding, .. } = &self.bindings[binding];
-        let bound = binding.cells[column];
-        let Some(source) = bound.source else { return false };
-        let from = &binding.schema.columns[source].ty;
-        // One that has such a column is refused by it.
-        bound.overflow.is_none() && convert(judged.event.row.get(source), from, &Type::Text).is_ok()
-    }
-
-    /// Adds a text column beside one whose values don't all convert.
-    pub(crate) fn spill(&mut self, column: usize) -> Change {
-        self.found.stored.shape.add_text_beside(column)
-    }
-
-    /// Adds a column for a source column of which only NULLs were seen, by the type of its first value.
-    pub(crate) fn learn(&mut self, binding: usize, source: usize, judged: &Judged, rules: Rules) -> Change {
-        let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
-        // Values that are left out are large ones, which come as texts where nothing tells their type.
-        let ty = match row.get(source) {
-            Value::Unchanged => Type::Text,
-            value => evolution::storable(&value.inferred_type(), rules.decimals),
-        };
-        let name = self.bindings[binding].binding.schema.columns[source].name.clone();
-        self.found.stored.shape.learn(&dialect::COLUMNS, &name, ty)
-    }
-
-    /// Why a row is refused.
-    pub(crate) fn cause(&self, binding: usize, trouble: Trouble) -> Cause {
-        let table = &self.source_table;
-        let named = |source: usize| &*self.bindings[binding].binding.schema.columns[source].name;
-        match trouble {
-            Trouble::Misfit { column, misfit } => {
-                let column = &self.found.stored.shape.columns[column];
-                let (code, what) = match misfit {
-                    Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
-                    Misfit::WrongType => ("type_mismatch", "the value is not of"),
-                    Misfit::NullInList => ("null_in_array", "the array holds NULL, which is in no"),
-                };
-                let ty = dialect::COLUMNS.sql_type(&column.ty);
-                Cause::new(code, format!("column {} of {table}: {what} {ty}", column.source))
-            }
-            Trouble::Mended => {
-                Cause::new("not_written", format!("table {table} changed while the row was written"))
-            }
-            Trouble::Untyped { source } => Cause::new(
-                "type_unknown",
-                format!("column {} of {table} has a value of no known type", named(source)),
-            ),
-            Trouble::Refused { source } => Cause::new(
-                "type_changed",
-                format!(
-                    "column {} of {table} changed its type, and `on_type_change` says `dead-letter`",
-                    named(source)
-                ),
-            ),
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,18 +67,27 @@ pub(crate) enum Emulator {
     Bigquery(BigqueryEmulator),
 }
 
+const fn local(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+const REST: SocketAddr = local(9050);
+const GRPC: SocketAddr = local(9060);
+const GCS: SocketAddr = local(9070);
+
 /// `emulator bigquery`.
 #[derive(Debug, Args)]
 pub(crate) struct BigqueryEmulator {
     /// Where the REST API listens; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9050")]
-    pub(crate) rest: std::net::SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value_t = REST)]
+    pub(crate) rest: SocketAddr,
     /// Where the Storage Write API (gRPC) listens; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9060")]
-    pub(crate) grpc: std::net::SocketAddr,
-    /// Where Cloud Storage listens, from which load jobs read; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9070")]
-    pub(crate) gcs: std::net::SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value_t = GRPC)]
+    pub(crate) grpc: SocketAddr,
+    /// Where Cloud Storage listens, from which load jobs read; port 0 takes a free one [default: 127.0.0.1:9070, or a free port where
+    /// the others are not at their defaults]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) gcs: Option<SocketAddr>,
     /// Keep tables, rows, streams and objects here, so that the next start finds them
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
@@ -304,6 +314,15 @@ pub(crate) struct Savepoint {
     pub(crate) on: OnPipeline,
     /// The savepoint's name: letters, digits, `-`, `_` and `.`
     pub(crate) name: String,
+}
+
+impl BigqueryEmulator {
+    /// Where Cloud Storage listens. A second emulator, which is elsewhere, does not take the first one's port.
+    pub(crate) fn gcs(&self) -> SocketAddr {
+        let beside =
+            if (self.rest, self.grpc) == (REST, GRPC) { GCS } else { SocketAddr::new(self.rest.ip(), 0) };
+        self.gcs.unwrap_or(beside)
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -152,13 +152,21 @@ pub fn storable(ty: &Type, decimals: Decimals) -> Type {
             Type::Null | Type::List(_) | Type::Struct(_) | Type::Json => Type::Json,
             element => Type::List(Box::new(element)),
         },
-        Type::Struct(fields) if fields.is_empty() => Type::Json,
+        // Warehouses take members whose names differ only by case for one.
+        Type::Struct(fields) if fields.is_empty() || has_twins(fields) => Type::Json,
         Type::Struct(fields) => {
             let field = |f: &Field| Field { name: f.name.clone(), ty: known(storable(&f.ty, decimals)) };
             Type::Struct(fields.iter().map(field).collect())
         }
         other => other.clone(),
     }
+}
+
+/// Whether names of fields differ only by case.
+fn has_twins(fields: &[Field]) -> bool {
+    let mut names: Vec<_> = fields.iter().map(|field| field.name.to_lowercase()).collect();
+    names.sort_unstable();
+    names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// A struct's field must have a type from the start; JSON takes whatever comes later.
@@ -226,6 +234,9 @@ fn join_structs(a: &[Field], b: &[Field], decimals: Decimals) -> Option<Type> {
             Some(old) => old.ty = join(&old.ty, &field.ty, decimals)?,
             None => fields.push(field.clone()),
         }
+    }
+    if has_twins(&fields) {
+        return None;
     }
     Some(Type::Struct(fields.into()))
 }

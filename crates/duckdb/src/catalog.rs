@@ -78,6 +78,26 @@ impl Catalog {
             .explain(|| format!("looking for the metadata tables in {}", self.dataset))
     }
 
+    /// Refuses to go on without a table that was written before.
+    pub(crate) fn check(&self, connection: &Connection) -> Result<()> {
+        let sql = format!(
+            "SELECT name FROM {} WHERE sink = ? AND NOT EXISTS (SELECT 1 FROM duckdb_tables() AS t WHERE t.database_name = current_database() \
+             AND t.schema_name = ? AND t.table_name = name) ORDER BY name LIMIT 1",
+            self.table("_millstream_tables")
+        );
+        let doing = || format!("looking for the tables of sink {} in {}", self.sink, self.dataset);
+        let mut statement = connection.prepare(&sql).explain(doing)?;
+        let mut rows = statement.query([&self.sink, &self.dataset]).explain(doing)?;
+        let Some(row) = rows.next().explain(doing)? else { return Ok(()) };
+        let name: String = row.get(0).explain(doing)?;
+        Err(Error::fatal(format!(
+            "{} is gone: the pipeline wrote to it, and it was dropped or renamed. Made anew it would hold new rows only. Rename it back, or \
+             take a copy of the file from before; or delete its rows in _millstream_tables and _millstream_columns, and its view, to have it \
+             made anew all the same",
+            self.table(&name)
+        )))
+    }
+
     /// All tables of this sink.
     pub(crate) fn load(&self, connection: &Connection) -> Result<Vec<StoredTable>> {
         let doing = || format!("reading the metadata of sink {} in {}", self.sink, self.dataset);

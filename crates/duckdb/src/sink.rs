@@ -217,7 +217,7 @@ impl DuckSink {
             Trouble::Untyped { source } => target.learn(binding, source, judged, rules),
             Trouble::Misfit { column, .. } => match rules.policy {
                 _ if !target.may_spill(binding, column, judged) => return Ok(Some(cause)),
-                ChangePolicy::NewColumn => target.spill(column),
+                ChangePolicy::NewColumn => Some(target.spill(column)),
                 ChangePolicy::DeadLetter => return Ok(Some(cause)),
                 ChangePolicy::Stop => {
                     return Err(Error::fatal(format!(
@@ -227,6 +227,7 @@ impl DuckSink {
                 }
             },
         };
+        let Some(change) = change else { return Ok(Some(cause)) };
         self.evolve(table, &[change])?;
         Ok(None)
     }
@@ -307,6 +308,7 @@ impl DuckSink {
             self.in_transaction = false;
         }
         let last = last.map(token::decode).transpose()?;
+        self.session.catalog.check(&*self.session.connection()?)?;
         // What the rolled-back epoch changed of the tables is read again.
         self.load_tables()?;
         self.notices.extend(recovery::recover(

@@ -498,14 +498,14 @@ impl Table {
     }
 
     /// Adds a column for a source column of which only NULLs were seen, by the type of its first value.
-    pub(crate) fn learn(&mut self, binding: usize, source: usize, judged: &Judged, rules: Rules) -> Change {
+    pub(crate) fn learn(&mut self, way: usize, at: usize, judged: &Judged, rules: Rules) -> Option<Change> {
         let row = if judged.event.op == Op::Delete { &judged.event.row } else { judged.current_row() };
         // Values that are left out are large ones, which come as texts where nothing tells their type.
-        let ty = match row.get(source) {
+        let ty = match row.get(at) {
             Value::Unchanged => Type::Text,
             value => evolution::storable(&value.inferred_type(), rules.decimals),
         };
-        let name = self.bindings[binding].0.schema.columns[source].name.clone();
+        let name = self.bindings[way].0.schema.columns[at].name.clone();
         self.stored.shape.learn(&Duck, &name, ty)
     }
 

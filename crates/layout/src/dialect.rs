@@ -4,6 +4,11 @@ use millstream_core::Type;
 
 /// How a warehouse names and writes things, and what it lets be altered.
 pub trait Dialect: Sync {
+    /// How many columns of a source's values a table can have.
+    fn columns_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// A name as SQL has it, whatever it holds.
     fn quote(&self, name: &str) -> String;
 

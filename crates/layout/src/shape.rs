@@ -51,7 +51,7 @@ pub struct Binding {
     pub cells: Vec<Bound>,
     /// Source columns of which nothing but NULL was seen.
     pub untyped: Vec<usize>,
-    /// Source columns whose values are refused by policy.
+    /// Source columns whose values are refused, by policy or because the table has no room for more columns.
     pub refused: Vec<usize>,
 }
 
@@ -145,9 +145,14 @@ impl Shape {
         self.add(&source, &name, Type::Text, false)
     }
 
-    /// Adds a column of which the first value told the type.
-    pub fn learn(&mut self, dialect: &dyn Dialect, source: &str, ty: Type) -> Change {
-        self.add(source, &dialect.column_name(source), ty, true)
+    /// Adds a column of which the first value told the type; `None` if the table has no room for more.
+    pub fn learn(&mut self, dialect: &dyn Dialect, source: &str, ty: Type) -> Option<Change> {
+        self.has_room(dialect).then(|| self.add(source, &dialect.column_name(source), ty, true))
+    }
+
+    /// Whether the table can have more columns.
+    pub fn has_room(&self, dialect: &dyn Dialect) -> bool {
+        self.columns.len() < dialect.columns_max()
     }
 
     fn add(&mut self, source: &str, name: &str, ty: Type, guessed: bool) -> Change {
@@ -173,6 +178,7 @@ impl Shape {
         let exact = self.candidates(source).find(fits);
         let Some(mut index) = exact.or_else(|| self.candidates(source).next()) else {
             return Ok(match evolution::decide(None, incoming, rules) {
+                Decision::AddColumn(_) if !self.has_room(dialect) => Place::Refused,
                 Decision::AddColumn(ty) => {
                     changes.push(self.add(source, &dialect.column_name(source), ty, incoming.guessed));
                     Place::Column { index: self.columns.len() - 1, same: true }
@@ -200,6 +206,7 @@ impl Shape {
                     let found = self.columns.iter().position(|c| c.name == name && &*c.source == source);
                     match found {
                         Some(found) => index = found,
+                        None if !self.has_room(dialect) => return Ok(Place::Refused),
                         None => {
                             changes.push(self.add(source, &name, ty, incoming.guessed));
                             return Ok(Place::Column { index: self.columns.len() - 1, same: true });

@@ -20,6 +20,8 @@ const PAGE: usize = 10_000;
 /// What a query is to do.
 struct Task<'a> {
     sql: &'a str,
+    /// It is looked at and not run.
+    dry: bool,
     dataset: Option<(String, String)>,
     location: Option<String>,
     destination: Option<TableId>,
@@ -54,6 +56,7 @@ fn task<'a>(config: &'a Value, project: &str, location: Option<&str>) -> Result<
     });
     Ok(Task {
         sql,
+        dry: false,
         dataset,
         location: location.map(str::to_owned),
         destination: reference(config.get("destinationTable"), project),
@@ -67,8 +70,10 @@ fn run(call: &Call<'_>, project: &str, task: &Task<'_>) -> (Result<Outcome, Fail
     let connection = call.warehouse.engine.lock();
     let session =
         Session::new(call.warehouse, &connection, project, task.dataset.clone(), task.location.clone());
-    let outcome = session.run(task.sql).and_then(|outcome| {
-        if let Some(destination) = task.destination.as_ref().filter(|_| outcome.kind == "SELECT") {
+    let outcome = if task.dry { session.look(task.sql) } else { session.run(task.sql) };
+    let outcome = outcome.and_then(|outcome| {
+        if let Some(destination) = task.destination.as_ref().filter(|_| outcome.kind == "SELECT" && !task.dry)
+        {
             write(&session, &outcome, destination, task)?;
         }
         Ok(outcome)
@@ -227,7 +232,8 @@ pub(crate) fn insert(call: &Call<'_>, project: &str) -> Result<Value, Failure> {
     let Some(config) = configuration.get("query") else {
         return Err(Failure::new(Reason::NotImplemented, "The emulator runs queries and loads only"));
     };
-    let task = task(config, project, location)?;
+    let mut task = task(config, project, location)?;
+    task.dry = is_dry(&configuration);
     let (outcome, location) = run(call, project, &task);
     let mut configuration = configuration.clone();
     configuration["jobType"] = json!("QUERY");
@@ -251,8 +257,16 @@ pub(crate) fn insert(call: &Call<'_>, project: &str) -> Result<Value, Failure> {
         "statistics": statistics(call, outcome.as_ref(), started),
         "user_email": "emulator@example.com",
     });
+    if task.dry {
+        // No job comes of it, and an error is the answer.
+        return failure.map_or(Ok(resource), Err);
+    }
     let job = Job::new((project.to_owned(), location, id), resource, outcome.map(rows), failure);
     Ok(keep(call, job)?.resource.clone())
+}
+
+fn is_dry(configuration: &Value) -> bool {
+    configuration.get("dryRun").and_then(Value::as_bool) == Some(true)
 }
 
 /// `jobs.query`.
@@ -261,9 +275,17 @@ pub(crate) fn query(call: &Call<'_>, project: &str) -> Result<Value, Failure> {
     let body = &call.body;
     let location = body.get("location").and_then(Value::as_str).filter(|l| !l.is_empty());
     let started = call.warehouse.clock.millis();
-    let task = task(body, project, location)?;
+    let mut task = task(body, project, location)?;
+    task.dry = is_dry(body);
     let (outcome, location) = run(call, project, &task);
     let outcome = outcome?;
+    if task.dry {
+        let kind = outcome.kind;
+        return Ok(
+            json!({ "kind": "bigquery#queryResponse", "jobComplete": true, "totalBytesProcessed": "0", "cacheHit": false,
+            "schema": schema::to_json(&outcome.columns), "statementType": kind }),
+        );
+    }
     let id = job_id(call, None)?;
     let most = body.get("maxResults").and_then(Value::as_u64).map_or(PAGE, |n| n as usize);
     let int64 = body.pointer("/formatOptions/useInt64Timestamp").and_then(Value::as_bool).unwrap_or(false);

@@ -110,6 +110,15 @@ impl<'a> Session<'a> {
         outcome.ok_or_else(|| Failure::query("Syntax error: Unexpected end of statement"))
     }
 
+    /// Looks at SQL without running it: the columns of a query, or that there are several statements.
+    pub(crate) fn look(&self, sql: &str) -> Result<Outcome, Failure> {
+        if statements(sql)?.len() > 1 {
+            return Ok(Outcome { kind: "SCRIPT", ..Outcome::default() });
+        }
+        let columns = self.view_columns(sql)?;
+        Ok(Outcome { kind: "SELECT", columns, ..Outcome::default() })
+    }
+
     fn statement(&self, tokens: &[TokenWithSpan]) -> Result<Outcome, Failure> {
         let mut words = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
         let first = match words.next().map(|t| &t.token) {

@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use millstream_layout::civil::date_text;
+use serde::de::IgnoredAny;
+use serde_json::Value as Json;
 
 use super::wire::{self, Malformed, Raw};
 use crate::civil::{self, DAY_US};
@@ -27,7 +29,7 @@ pub(super) struct JsonFile {
 pub(super) enum BadLine {
     /// Nobody encodes such rows.
     Malformed,
-    /// A JSON column's text is none.
+    /// A JSON column's text is none, or has a number that no double holds.
     NoJson,
 }
 
@@ -149,9 +151,34 @@ fn put_value(field: &Field, raw: Raw<'_>, out: &mut String) -> Result<(), BadLin
 /// The text as it is, so that no digit of a number is lost; a line break can only stand between its words.
 fn put_json(bytes: &[u8], out: &mut String) -> Result<(), BadLine> {
     let text = std::str::from_utf8(bytes).map_err(|_| BadLine::NoJson)?;
-    serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|_| BadLine::NoJson)?;
+    if may_be_huge(text) {
+        let value: Json = serde_json::from_str(text).map_err(|_| BadLine::NoJson)?;
+        if !is_finite(&value) {
+            return Err(BadLine::NoJson);
+        }
+    } else {
+        serde_json::from_str::<IgnoredAny>(text).map_err(|_| BadLine::NoJson)?;
+    }
     out.extend(text.chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
     Ok(())
+}
+
+/// Whether a number in the text may be beyond a double: it has an exponent, or very many digits.
+fn may_be_huge(text: &str) -> bool {
+    const DIGITS: usize = 300;
+    let bytes = text.as_bytes();
+    let has_exponent =
+        bytes.windows(2).any(|pair| pair[0].is_ascii_digit() && matches!(pair[1], b'e' | b'E'));
+    has_exponent || bytes.split(|b| !b.is_ascii_digit()).any(|digits| digits.len() > DIGITS)
+}
+
+fn is_finite(value: &Json) -> bool {
+    match value {
+        Json::Number(number) => number.as_f64().is_some_and(f64::is_finite),
+        Json::Array(values) => values.iter().all(is_finite),
+        Json::Object(members) => members.values().all(is_finite),
+        Json::Null | Json::Bool(_) | Json::String(_) => true,
+    }
 }
 
 fn put_text(text: &str, out: &mut String) {
@@ -262,6 +289,27 @@ mod tests {
             "\n{}\n"
         );
         assert_eq!(text, expected);
+    }
+
+    /// One such number in a row could fail the load of a whole file, again and again, where a stream refuses the row alone.
+    #[test]
+    fn a_number_that_no_double_holds_refuses_its_row_only() {
+        let zeros = "0".repeat(310);
+        let huge = format!("[1{zeros}]");
+        let small = format!("[0.{zeros}1e300]");
+        for (text, fits) in [
+            ("1e999", false),
+            (r#"{"a":[-1E400]}"#, false),
+            (&*huge, false),
+            ("1e308", true),
+            (r#""1e999""#, true),
+            (&*small, true),
+            (r#"{"3e":1}"#, true),
+        ] {
+            let mut out = String::new();
+            assert_eq!(put_json(text.as_bytes(), &mut out).is_ok(), fits, "{text}");
+            assert_eq!(out, if fits { text } else { "" });
+        }
     }
 
     #[test]

@@ -88,7 +88,10 @@ impl FileLane {
             drop(room);
             shard.file = file;
             for row in unfit {
-                let cause = Cause::new("no_json", "a value of a JSON column is no JSON text");
+                let cause = Cause::new(
+                    "no_json",
+                    "a value of a JSON column is no JSON text, or has a number beyond a double's",
+                );
                 let (records, record) = origins
                     .of(row)
                     .ok_or_else(|| Error::fatal("invariant: rows of a history come from records"))?;

@@ -116,10 +116,7 @@ impl Loads {
                 done = done.and(courier.deliver(&batch, mark).await?);
             }
         }
-        let left = yard.clear().await?;
-        if left > 0 {
-            tracing::info!("deleted {left} files of rows that come again, or that were loaded before");
-        }
+        clear(&yard).await?;
         *self.shared.lock() = Ledger { due: Some(Instant::now() + self.every), done, ..Ledger::default() };
         let (shared, every) = (self.shared.clone(), self.every);
         if let Some(before) = self.loader.replace(tokio::spawn(run(shared, courier, every))) {
@@ -165,10 +162,10 @@ impl Loads {
             sleep(Duration::from_millis(20)).await;
         }
         // Such as a file that a process wrote whose end came while its last request was on its way.
-        if let Some((yard, _)) = &session.yard {
-            yard.clear().await?;
+        match &session.yard {
+            Some((yard, _)) => clear(yard).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The error with which the loads ended. A pipeline to which no rows come would not ask for it otherwise.
@@ -248,6 +245,25 @@ pub(crate) fn mark(token: &CommitToken) -> Result<Mark> {
 fn mark_of(batch: &[LoadFile]) -> Option<Mark> {
     let last = batch.iter().max_by_key(|file| file.ingested_at_us)?;
     Some(Mark { epoch: last.epoch, ingested_at_us: last.ingested_at_us })
+}
+
+/// Deletes what nobody loads. Where that is not allowed, it stays: other files have other names.
+async fn clear(yard: &Yard) -> Result<()> {
+    match yard.clear().await {
+        Ok(0) => Ok(()),
+        Ok(left) => {
+            tracing::info!("deleted {left} files of rows that come again, or that were loaded before");
+            Ok(())
+        }
+        Err(error) if error.kind() == millstream_core::Kind::Fatal => {
+            tracing::warn!(
+                "files of rows that come again, or that were loaded before, stay in {}: {error}",
+                yard.folder()
+            );
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Loads batches as they become due.

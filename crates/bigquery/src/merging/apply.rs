@@ -1,6 +1,7 @@
 //! Runs the statements: brings a replica's columns in line with its staging's, and merges.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -11,7 +12,7 @@ use millstream_layout::{Change, StoredTable, replica};
 use tokio::time::{Instant, sleep};
 
 use super::statement::{Statement, Truncate, Window};
-use super::{Shared, Staged, lock};
+use super::{Shared, Staged};
 use crate::backoff::Backoff;
 use crate::changes::ChangeLog;
 use crate::config::BigqueryConfig;
@@ -46,7 +47,7 @@ pub(super) struct Applier {
     kept: Duration,
     changes: ChangeLog,
     failing: HashMap<String, Failing>,
-    state: Shared,
+    shared: Arc<Shared>,
 }
 
 /// What a statement did beside merging.
@@ -61,7 +62,7 @@ impl Applier {
         config: &BigqueryConfig,
         staging: &BigqueryConfig,
         (keeps_deleted, kept): (bool, Duration),
-        state: Shared,
+        shared: Arc<Shared>,
     ) -> Result<Self> {
         Ok(Self {
             session: Session::new(config.clone())?,
@@ -70,7 +71,7 @@ impl Applier {
             kept,
             changes: ChangeLog::new(),
             failing: HashMap::new(),
-            state,
+            shared,
         })
     }
 
@@ -90,7 +91,7 @@ impl Applier {
     /// Merges once what is committed; answers why a table was not merged. One that fails again and again is told to the sink.
     pub(super) async fn merge_all(&mut self) -> Option<Error> {
         let (due, to) = {
-            let state = lock(&self.state);
+            let state = self.shared.lock();
             let due: BTreeMap<String, Staged> = state
                 .staged
                 .iter()
@@ -110,7 +111,7 @@ impl Applier {
                 Ok(merged) => {
                     self.failing.remove(&table);
                     changes.extend(merged.changes);
-                    let mut state = lock(&self.state);
+                    let mut state = self.shared.lock();
                     state.has_evolved |= !changes.is_empty();
                     state.notices.extend(merged.notices);
                     let is_done = state.staged.get(&table).is_some_and(|staged| staged.last <= to);
@@ -128,7 +129,7 @@ impl Applier {
         }
         let mut notices = Vec::new();
         self.changes.write(&self.session, changes, &mut notices).await;
-        lock(&self.state).notices.extend(notices);
+        self.shared.lock().notices.extend(notices);
         first
     }
 
@@ -142,7 +143,10 @@ impl Applier {
             && (error.kind() == Kind::Fatal || failing.since.elapsed() > FAILING_MAX);
         tracing::warn!("what is staged in {table} was not merged and will be tried again: {error}");
         if is_over {
-            lock(&self.state).failure = Some((error.to_string(), error.kind()));
+            let text = error.to_string();
+            let told = if error.kind() == Kind::Fatal { Error::fatal(text) } else { Error::transient(text) };
+            self.shared.lock().failure = Some(told);
+            self.shared.failed.notify_one();
         }
     }
 

@@ -16,12 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream_core::sink::SinkNotice;
-use millstream_core::{Error, Order, Result, RowSchema};
+use millstream_core::{Error, Fut, Order, Result, RowSchema};
 use millstream_layout::StoredTable;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::backoff::Backoff;
 use crate::config::{BigqueryConfig, DeleteMode, Layout, Merge};
+use crate::roster::Roster;
 use crate::session::{Mark, Session};
 use crate::target::Target;
 use crate::token::Token;
@@ -46,17 +49,24 @@ struct State {
     staged: BTreeMap<String, Staged>,
     /// The mark of the last epoch that is committed.
     committed: i64,
-    /// Why a table cannot be merged.
-    failure: Option<(String, millstream_core::Kind)>,
+    /// Why a table cannot be merged, until somebody has heard it.
+    failure: Option<Error>,
     notices: Vec<SinkNotice>,
     /// Columns of replicas changed since somebody asked.
     has_evolved: bool,
 }
 
-type Shared = Arc<Mutex<State>>;
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is a failure.
+    failed: Notify,
+}
 
-fn lock(state: &Shared) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Merges what a sink stages.
@@ -65,7 +75,7 @@ pub(crate) struct Merger {
     pub(crate) staging: BigqueryConfig,
     /// The replicas'.
     session: Session,
-    state: Shared,
+    shared: Arc<Shared>,
     applier: Arc<tokio::sync::Mutex<Applier>>,
     interval: Duration,
     /// Merges at every interval.
@@ -89,12 +99,12 @@ impl Merger {
             dataset,
             ..config.clone()
         };
-        let state = Shared::default();
-        let applier = Applier::new(config, &staging, (delete == DeleteMode::Soft, kept), state.clone())?;
+        let shared = Arc::<Shared>::default();
+        let applier = Applier::new(config, &staging, (delete == DeleteMode::Soft, kept), shared.clone())?;
         Ok(Some(Self {
             staging,
             session: Session::new(config.clone())?,
-            state,
+            shared,
             applier: Arc::new(tokio::sync::Mutex::new(applier)),
             interval,
             timer: None,
@@ -103,19 +113,27 @@ impl Merger {
         }))
     }
 
-    /// Before a recovery.
-    pub(crate) async fn renew(&mut self) -> Result<()> {
+    /// Before a recovery; `goes_on`: from a checkpoint.
+    pub(crate) async fn renew(&mut self, goes_on: bool) -> Result<()> {
         self.session.need_dataset().await?;
         self.session.renew();
+        self.session.roster = Roster::open(&self.session, goes_on).await?;
         self.stop();
-        *lock(&self.state) = State::default();
+        *self.shared.lock() = State::default();
         self.seen.clear();
         self.is_first = true;
         let (applier, interval) = (self.applier.clone(), self.interval);
         self.timer = Some(tokio::spawn(async move {
+            let mut backoff = Backoff::new();
+            let mut wait = interval;
             loop {
-                sleep(interval).await;
-                applier.lock().await.merge_all().await;
+                sleep(wait).await;
+                let failed = applier.lock().await.merge_all().await.is_some();
+                if !failed {
+                    backoff.reset();
+                }
+                // The next interval may be an hour away.
+                wait = if failed { backoff.wait().min(interval) } else { interval };
             }
         }));
         Ok(())
@@ -126,7 +144,7 @@ impl Merger {
         let Some(staged) = &last.staged else { return Ok(()) };
         self.is_first = false;
         {
-            let mut state = lock(&self.state);
+            let mut state = self.shared.lock();
             let last = last.mark.ingested_at_us;
             state.committed = last;
             state.staged =
@@ -135,13 +153,15 @@ impl Merger {
         self.finish().await
     }
 
-    /// The replica for rows of a schema, found or made; `None` if there is none.
+    /// The replica for rows of a schema, found or made in an epoch; `None` if there is none.
     pub(crate) async fn open(
         &mut self,
+        mark: Mark,
         schema: &Arc<RowSchema>,
         order: Order,
         notices: &mut Vec<SinkNotice>,
     ) -> Result<Option<StoredTable>> {
+        self.session.mark = mark;
         let target = Target::open(&mut self.session, schema, order, None, notices).await?;
         Ok(target.map(|target| target.stored().clone()))
     }
@@ -152,7 +172,7 @@ impl Merger {
         tables: impl Iterator<Item = &'a str>,
         mark: Mark,
     ) -> Option<BTreeMap<String, i64>> {
-        let mut state = lock(&self.state);
+        let mut state = self.shared.lock();
         let last = mark.ingested_at_us;
         let mut any = false;
         for table in tables {
@@ -167,13 +187,23 @@ impl Merger {
 
     /// An epoch is committed: it may be merged.
     pub(crate) fn committed(&self, mark: Mark) -> Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.shared.lock();
         state.committed = mark.ingested_at_us;
-        match state.failure.take() {
-            Some((text, millstream_core::Kind::Fatal)) => Err(Error::fatal(text)),
-            Some((text, _)) => Err(Error::transient(text)),
-            None => Ok(()),
-        }
+        state.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Why a table cannot be merged. A pipeline to which no rows come would not ask for it otherwise.
+    pub(crate) fn failure(&self) -> Fut<'static, Error> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            loop {
+                let failure = shared.lock().failure.take();
+                if let Some(error) = failure {
+                    return error;
+                }
+                shared.failed.notified().await;
+            }
+        })
     }
 
     /// Merges all that is committed, now.
@@ -183,12 +213,12 @@ impl Merger {
 
     /// Whether columns of replicas changed since the last time that this was asked.
     pub(crate) fn has_evolved(&self) -> bool {
-        std::mem::take(&mut lock(&self.state).has_evolved)
+        std::mem::take(&mut self.shared.lock().has_evolved)
     }
 
     /// What was changed since the last time.
     pub(crate) fn notices(&self) -> Vec<SinkNotice> {
-        std::mem::take(&mut lock(&self.state).notices)
+        std::mem::take(&mut self.shared.lock().notices)
     }
 
     fn stop(&mut self) {

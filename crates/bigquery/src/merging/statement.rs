@@ -192,7 +192,9 @@ impl Statement<'_> {
         let mut columns: Vec<String> = values
             .iter()
             .map(|value| match value.left {
-                Some(i) => format!("f{i}.{0} AS {0}, f{i}.__known AS __known_{i}", value.name),
+                Some(i) => {
+                    format!("f.__left_{i}.value AS {}, f.__left_{i} IS NOT NULL AS __known_{i}", value.name)
+                }
                 None if value.is_key => format!("n.{0} AS {0}", value.name),
                 None => format!("{v}.{0} AS {0}", value.name),
             })
@@ -277,24 +279,29 @@ impl Statement<'_> {
             same("n", "l"),
             same("n", "p")
         );
-        for (value, i) in left {
-            let name = &value.name;
-            // What a list of names holds is asked so that a list which is NULL holds nothing.
+        // The newest value that is known of each column, in one pass however many there are. A struct holds it, as it may be NULL. Of one
+        // order late values win; `!` sorts below what a longer order goes on with.
+        let known = |(value, i): &(&Value<'_>, usize)| {
             let text = quote_text(value.column);
+            // What a list of names holds is asked so that a list which is NULL holds nothing.
             let in_list = |list: &str| format!("COALESCE({}, FALSE)", COLUMNS.contains(list, &text));
-            let _ = write!(
-                sql,
-                ",\n__filled_{i} AS (\nSELECT {keys}, r.{name} AS {name}, TRUE AS __known\nFROM __staged AS r JOIN __newest AS n ON {nr} LEFT \
-                 JOIN __lives AS l ON {nl}\nWHERE r.__order <= n.__order AND r.__order > COALESCE(l.__life, '') AND ((r.__whole AND NOT \
-                 {unchanged}) OR {late})\nQUALIFY ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY r.__order DESC, r.__op = 'p' DESC) = 1\n)",
-                keys = list("r."),
-                nr = same("n", "r"),
-                nl = same("n", "l"),
-                unchanged = in_list("r.__unchanged"),
-                late = in_list("r.__late"),
-            );
-            let _ = write!(joins, "\nLEFT JOIN __filled_{i} AS f{i} ON {}", same("n", &format!("f{i}")));
-        }
+            let is = format!("((r.__whole AND NOT {}) OR {})", in_list("r.__unchanged"), in_list("r.__late"));
+            format!(
+                "MAX_BY(IF({is}, STRUCT(r.{} AS value), NULL), IF({is}, r.__rank, NULL)) AS __left_{i}",
+                value.name
+            )
+        };
+        let _ = write!(
+            sql,
+            ",\n__filled AS (\nSELECT {keys}, {known}\nFROM (SELECT *, CONCAT(__order, IF(__op = 'p', '!', '')) AS __rank FROM __staged) AS r \
+             JOIN __newest AS n ON {nr} LEFT JOIN __lives AS l ON {nl}\nWHERE r.__order <= n.__order AND r.__order > COALESCE(l.__life, \
+             '')\nGROUP BY {keys}\n)",
+            keys = list("r."),
+            known = left.iter().map(known).collect::<Vec<_>>().join(",\n"),
+            nr = same("n", "r"),
+            nl = same("n", "l"),
+        );
+        let _ = write!(joins, "\nLEFT JOIN __filled AS f ON {}", same("n", "f"));
     }
 
     /// What became of a key, and when. Where deleted rows are kept, a truncate deletes what is older.

@@ -147,7 +147,8 @@ impl Target {
         Err(Error::transient(format!("{} is changed by others again and again", self.id)))
     }
 
-    /// What the config says of a table that is there: how old a replica's rows may be, how long a history's are kept.
+    /// What the config says of a table that is there: how old a replica's rows may be, how long a history's are kept, its labels. Labels that
+    /// the config does not name are somebody else's.
     pub(super) async fn put_options(&mut self, session: &Session) -> Result<()> {
         let mut patch = TablePatch::default();
         let staleness = session.max_staleness();
@@ -161,6 +162,11 @@ impl Target {
             && partitioning.expiration != Some(kept)
         {
             patch.partitioning = Some(Partitioning { expiration: Some(kept), ..partitioning.clone() });
+        }
+        let mut labels = self.found.actual.labels.clone();
+        labels.extend(found::labels(session));
+        if labels != self.found.actual.labels {
+            patch.labels = labels;
         }
         if patch != TablePatch::default() && session.config.create {
             self.found.actual = session.rest.patch_table(&self.id, &patch).await?;
@@ -253,7 +259,9 @@ impl Target {
                 "{id} is a table, and the latest view of {} has this name: rename it, or set `table_name`",
                 stored.source
             ))),
-            None if !session.config.create => Ok(()),
+            None if !session.config.create => Err(Error::fatal(format!(
+                "there is no view {id}, and the config says `create: never`: make it with the SQL that `millstream views` prints"
+            ))),
             None => {
                 let description = Some(format!("Current rows of {}", stored.source));
                 let view = resource::Table { view: Some(sql), description, ..resource::Table::default() };

@@ -63,7 +63,8 @@ async fn serve_pubsub(server: pubsub::Builder, arguments: &PubsubEmulator) -> Re
 async fn serve_bigquery(server: bigquery::Builder, arguments: &BigqueryEmulator) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let server = server.start().await.map_err(|e| {
-        let BigqueryEmulator { rest, grpc, gcs, .. } = arguments;
+        let BigqueryEmulator { rest, grpc, .. } = arguments;
+        let gcs = arguments.gcs();
         Failure::Failed(format!("the emulator cannot start on {rest}, {grpc} and {gcs}: {e}"))
     })?;
     let (rest, grpc, gcs) = (server.rest(), server.grpc(), server.gcs());
@@ -123,7 +124,7 @@ fn bigquery_builder(arguments: &BigqueryEmulator) -> Result<bigquery::Builder, F
     let mut builder = bigquery::Server::builder()
         .rest(arguments.rest)
         .grpc(arguments.grpc)
-        .gcs(arguments.gcs)
+        .gcs(arguments.gcs())
         .request_bytes(arguments.request_bytes)
         .schema_delay(arguments.schema_delay)
         .apply_delay(arguments.apply_delay)

@@ -48,7 +48,7 @@ pub(crate) struct BigqueryConfig {
     /// Views of its tables, for dashboards: made with the tables, and anew when columns change.
     #[serde(default)]
     pub(crate) views: Vec<View>,
-    /// Labels of tables that are made.
+    /// Labels of its tables, beside those that somebody else gave them.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
     /// Other places than the service, such as an emulator's.

@@ -81,6 +81,14 @@ impl Checker<'_> {
                     "names tell sinks apart in checkpoints",
                 );
             }
+            if matches!(kind, SinkKind::Bigquery(_)) && name.ends_with(" (files)") {
+                let message = format!("a BigQuery sink is called `{name}`");
+                self.problem(
+                    &["sinks".into(), index.into(), "name".into()],
+                    message,
+                    "the files of a sink that loads are written down under its name with ` (files)`: end it otherwise",
+                );
+            }
             if let Some(other) = sinks.iter().position(|s| same_tables(&s.kind, &kind)) {
                 let message = format!("sinks {other} and {index} would write the same tables");
                 self.problem(

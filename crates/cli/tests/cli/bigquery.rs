@@ -333,3 +333,39 @@ fn texts_go_to_a_geography_column_that_is_there() {
     assert_eq!(warehouse.table("t_raw")["schema"]["fields"][0]["type"], "GEOGRAPHY");
     assert_eq!(warehouse.query("SELECT place FROM d.t_latest WHERE id = 1"), ["POINT(13.4 52.5)"]);
 }
+
+/// Labels of the config went to new tables only.
+#[test]
+fn labels_of_tables_follow_the_config() {
+    let warehouse = Warehouse::start();
+    let place = Workplace::new(&warehouse.config("layout: append, labels: { team: a }", ""));
+    let row = |lsn: u64| change("c", lsn, json!({ "id": lsn }), json!({ "id": lsn }));
+    append(&place, &[row(10)]);
+    written(&place);
+    warehouse.query("ALTER TABLE d.t_raw SET OPTIONS (labels = [('team', 'a'), ('theirs', 'x'), ('millstream_pipeline', 'p')])");
+    place.write("p.yaml", warehouse.config("layout: append, labels: { team: b, cost: c }", ""));
+    append(&place, &[row(11)]);
+    written(&place);
+    let labels = json!({ "team": "b", "cost": "c", "theirs": "x", "millstream_pipeline": "p", "millstream_sink": "bigquery" });
+    assert_eq!(warehouse.table("t_raw")["labels"], labels);
+}
+
+/// With `create: never` nobody was told that there was no latest view.
+#[test]
+fn a_latest_view_that_is_not_the_pipelines_to_make_is_told() {
+    let warehouse = Warehouse::start();
+    let place = Workplace::new(&warehouse.config("layout: append", ""));
+    let row = |lsn: u64| change("c", lsn, json!({ "id": lsn }), json!({ "id": lsn }));
+    append(&place, &[row(10)]);
+    written(&place);
+    warehouse.query("DROP VIEW d.t_latest");
+    place.write("p.yaml", warehouse.config("layout: append, create: never", ""));
+    append(&place, &[row(11)]);
+    let ended = place.run(&["run", "p.yaml"]).ok();
+    assert!(
+        ended.err.contains("there is no view p.d.t_latest, and the config says `create: never`"),
+        "{}",
+        ended.err
+    );
+    assert_eq!(warehouse.query("SELECT COUNT(*) FROM d.t_raw"), ["2"]);
+}

@@ -121,3 +121,20 @@ fn what_makes_no_sense_is_told() {
         assert!(ended.code == 2 && ended.err.contains(expected), "{view}: {}", ended.err);
     }
 }
+
+/// A view was made by `CREATE VIEW … AS` and its SQL: a second statement in it ran as part of the script, whatever it did.
+#[test]
+fn a_view_is_one_query() {
+    let warehouse = Warehouse::start();
+    let views = "views: [{ name: two, sql: SELECT 1 AS a; DROP TABLE d.t_raw }, \
+                 { name: kept, kind: materialized-view, sql: 'SELECT 2 AS a; TRUNCATE TABLE d.t_raw' }, { name: one, sql: 'SELECT \"a;b\" AS a;' }]";
+    let place = Workplace::new(&warehouse.config(&format!("layout: append, {views}"), ""));
+    append(&place, &[change("c", 10, json!({ "id": 1 }), json!({ "id": 1 }))]);
+    let ended = place.run(&["run", "p.yaml"]).ok();
+    assert!(ended.err.contains("the SQL of p.d.two is not one query (SCRIPT)"), "{}", ended.err);
+    assert_eq!(warehouse.query("SELECT id FROM d.t_raw"), ["1"]);
+    assert_eq!(warehouse.query("SELECT a FROM d.one"), ["a;b"]);
+    for view in ["two", "kept"] {
+        assert_eq!(warehouse.table(view)["error"]["code"], 404, "{view}");
+    }
+}

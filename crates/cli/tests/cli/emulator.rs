@@ -84,3 +84,19 @@ fn the_bigquery_emulator_says_where_it_is_and_ends_cleanly() {
     let wrong = place.run(&["emulator", "bigquery", "--rest", "127.0.0.1:0", "--faults", "cuts=0.5"]);
     assert!(wrong.code == 2 && wrong.err.contains("there is no fault `cuts`"), "{}", wrong.err);
 }
+
+/// Cloud Storage listened on 9070 wherever the rest was told to listen, so that a second emulator did not start.
+#[test]
+fn two_emulators_of_bigquery_do_not_clash() {
+    let place = Workplace::new("");
+    let start = |file: &str| {
+        let words =
+            ["emulator", "bigquery", "--rest", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--port-file", file];
+        place.start(&words, || place.path(file).exists())
+    };
+    let (first, second) = (start("first"), start("second"));
+    for running in [first, second] {
+        running.signal("TERM");
+        running.end().ok();
+    }
+}

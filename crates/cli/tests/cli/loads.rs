@@ -141,6 +141,20 @@ fn a_load_that_fails_while_no_rows_come_ends_the_run() {
     assert_eq!(warehouse.server.objects("loads").len(), 1, "the file is kept");
 }
 
+/// Without the permission to delete objects a start ended before its first row. Files that are left are no harm.
+#[test]
+fn files_that_may_not_be_deleted_stay() {
+    let warehouse = Warehouse::of(Server::builder().bucket("loads", "US"));
+    let place = killed_with_a_file(&warehouse);
+    warehouse.server.set_faults("script=objects.delete@1*1000:PERMISSION_DENIED".parse().unwrap());
+    append(&place, &[change("u", 11, json!({ "id": 1 }), json!({ "id": 1, "v": "b" }))]);
+    let ended = place.run(&["run", "p.yaml"]).ok();
+    let told = "stay in gs://loads/p/bigquery/p/d/: ";
+    assert!(ended.err.contains(told) && ended.err.contains("storage.objects.delete"), "{}", ended.err);
+    assert_eq!(warehouse.query("SELECT v FROM d.t_raw ORDER BY v"), ["a", "b"]);
+    assert_eq!(warehouse.server.objects("loads").len(), 2);
+}
+
 #[test]
 fn check_looks_at_the_bucket() {
     let warehouse = Warehouse::of(Server::builder().dataset("p", "d", "EU"));

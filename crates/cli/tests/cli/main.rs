@@ -20,4 +20,6 @@ mod rows;
 mod service;
 mod sweep;
 mod topics;
+mod vanished;
+mod wide;
 mod workplace;

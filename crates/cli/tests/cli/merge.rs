@@ -65,6 +65,39 @@ fn staged_rows_expire_and_the_replica_has_no_staleness() {
     assert_eq!(replica["clustering"]["fields"], json!(["id"]));
 }
 
+/// A key column of which no row had a value was no column at all: rows of such a key alone were staged and never merged.
+#[test]
+fn rows_whose_key_was_always_null_are_merged() {
+    let warehouse = Warehouse::start();
+    let place = Workplace::new(&warehouse.config(MERGE, ""));
+    let null = || json!({ "id": null });
+    append(&place, &[change("c", 10, null(), json!({ "id": null, "v": "a" }))]);
+    written(&place);
+    append(&place, &[change("u", 11, null(), json!({ "id": null, "v": "b" }))]);
+    written(&place);
+    let rows = "SELECT id, v FROM d.t ORDER BY v";
+    assert_eq!(warehouse.query(rows), ["NULL|b"]);
+    append(&place, &[change("c", 12, id(7), json!({ "id": 7, "v": "c" }))]);
+    append(&place, &[change("u", 13, null(), json!({ "id": null, "v": "d" }))]);
+    written(&place);
+    assert_eq!(warehouse.query(rows), ["7|c", "NULL|d"]);
+    append(&place, &[change("d", 14, null(), json!(null))]);
+    written(&place);
+    assert_eq!(warehouse.query(rows), ["7|c"]);
+}
+
+/// Nor did rows come through of such a key that came to be the table's later.
+#[test]
+fn a_new_key_may_be_always_null() {
+    let warehouse = Warehouse::start();
+    let place = Workplace::new(&warehouse.config(MERGE, ""));
+    append(&place, &[change("c", 10, id(1), json!({ "id": 1, "k": null, "v": "a" }))]);
+    written(&place);
+    append(&place, &[change("u", 11, json!({ "k": null }), json!({ "id": 1, "k": null, "v": "b" }))]);
+    written(&place);
+    assert_eq!(warehouse.query("SELECT id, k, v FROM d.t"), ["1|NULL|b"]);
+}
+
 /// What is staged is seen though nothing more comes.
 #[test]
 fn an_idle_pipeline_merges() {
@@ -83,6 +116,29 @@ fn an_idle_pipeline_merges() {
     let jobs =
         jobs["jobs"].as_array().unwrap().iter().map(|job| job["jobReference"]["jobId"].as_str().unwrap());
     assert_eq!(jobs.filter(|id| id.starts_with("millstream-merge-")).count(), 2);
+}
+
+/// A merge that failed while no row came was only logged: the run went on, and told nobody before the next epoch.
+#[test]
+fn a_merge_that_fails_ends_an_idle_run() {
+    let warehouse = Warehouse::start();
+    let sink = "layout: replica, delivery: merge, apply: { interval: 1s }";
+    let place = Workplace::new(&warehouse.config(sink, ", follow: true, poll_interval: 20ms"));
+    append(&place, &[change("c", 10, id(1), json!({ "id": 1, "v": "a" }))]);
+    let running = place.start(&["run", "p.yaml"], || warehouse.query("SELECT v FROM d.t") == ["a"]);
+    warehouse.server.set_faults("deny=projects/p/datasets/d/tables/t:PERMISSION_DENIED".parse().unwrap());
+    append(&place, &[change("u", 11, id(1), json!({ "id": 1, "v": "b" }))]);
+    let ended = running.end_by_itself();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(
+        ended.err.contains("the pipeline failed") && ended.err.contains("p.d.t: permission denied"),
+        "{}",
+        ended.err
+    );
+    warehouse.server.set_faults("".parse().unwrap());
+    place.write("p.yaml", warehouse.config(sink, ""));
+    written(&place);
+    assert_eq!(warehouse.query("SELECT v FROM d.t"), ["b"]);
 }
 
 /// With its checkpoint a pipeline loses the order of rows that were deleted: a change of such a row that came again, older than the delete,
@@ -306,6 +362,7 @@ fn what_makes_no_sense_is_told() {
         ),
         ("layout: replica, delivery: merge, apply: { interval: 10ms }", "`interval` is at least 1s"),
         ("layout: replica, delivery: merge, freshness: 5m", "with `delivery: upsert`"),
+        ("layout: append, name: x (files)", "a BigQuery sink is called `x (files)`"),
     ] {
         let place = Workplace::new(&warehouse.config(sink, ""));
         let ended = place.run(&["run", "p.yaml"]);

@@ -107,6 +107,12 @@ impl Running {
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
+    /// Waits for an end that comes by itself.
+    pub(crate) fn end_by_itself(mut self) -> Ended {
+        wait(|| self.0.as_mut().unwrap().try_wait().unwrap().is_some());
+        self.end()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Ended {
         Ended::of(self.0.take().unwrap().wait_with_output().unwrap())

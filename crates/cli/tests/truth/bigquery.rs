@@ -128,6 +128,10 @@ impl Emulator {
             );
             for table in listed["tables"].as_array().into_iter().flatten() {
                 let name = table["tableReference"]["tableId"].as_str().unwrap();
+                // The one that a DuckDB sink has is made here of the tables' descriptions.
+                if name == "_millstream_tables" {
+                    continue;
+                }
                 self.copy_table(project, view, name, &mut sql);
             }
             connection.execute_batch(&sql).unwrap();
