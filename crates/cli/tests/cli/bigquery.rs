@@ -142,9 +142,12 @@ fn columns_that_servers_learn_late_keep_their_values() {
 /// Streams were never finalized: one for each table and run, and one more for each change of columns, were left to the service.
 #[test]
 fn no_stream_is_left_open_by_a_run_that_ends() {
-    for sink in
-        ["layout: append", "layout: changelog", "layout: envelope", "layout: replica, delivery: merge"]
-    {
+    for (sink, written_to, table) in [
+        ("layout: append", "t_raw", "t_raw"),
+        ("layout: changelog", "t_changelog", "t_changelog"),
+        ("layout: envelope", "cdc_events", "cdc_events"),
+        ("layout: replica, delivery: merge", "t__staging", "t"),
+    ] {
         let warehouse = Warehouse::start();
         let place = Workplace::new(&warehouse.config(sink, ", follow: true, poll_interval: 20ms"));
         let open = || warehouse.server.open_streams();
@@ -157,6 +160,8 @@ fn no_stream_is_left_open_by_a_run_that_ends() {
             // A stream keeps the columns of its time: rows with another one go to a new stream.
             wait(|| open().len() == 1 && open() != first);
         }
+        // Seen is what a checkpoint names; streams made since then are nobody's after a kill.
+        wait(|| warehouse.query(&format!("SELECT COUNT(*) FROM d.{written_to}")) == ["2"]);
         running.signal("KILL");
         running.end();
         let killed = open();
@@ -166,12 +171,6 @@ fn no_stream_is_left_open_by_a_run_that_ends() {
         running.signal("TERM");
         running.end().ok();
         assert_eq!(open(), [""; 0], "{sink}");
-        let table = match sink {
-            "layout: append" => "t_raw",
-            "layout: changelog" => "t_changelog",
-            "layout: envelope" => "cdc_events",
-            _ => "t",
-        };
         assert_eq!(warehouse.query(&format!("SELECT COUNT(*) FROM d.{table}")), ["3"], "{sink}");
         // What a drained run's checkpoint names is finalized, and needs no flush.
         place.run(&["run", "p.yaml", "--until-idle"]).ok();
