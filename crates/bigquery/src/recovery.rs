@@ -7,7 +7,6 @@ use millstream_core::{Error, Result};
 use millstream_layout::{changelog, history, staging};
 
 use crate::config::Layout;
-use crate::epochs::Epochs;
 use crate::found;
 use crate::job::{JobId, Query};
 use crate::resource::{DatasetId, TableId};
@@ -28,8 +27,12 @@ pub(crate) async fn show(storage: &Storage, flushes: Vec<Flush>) -> Result<()> {
     Ok(stream::iter(work).buffer_unordered(TOGETHER).try_collect::<()>().await?)
 }
 
-/// Flushes what a token names, after a crash. Where a stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
-pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
+/// Flushes what a token names, after a crash, if its epoch is not `visible` (the time of the last one that is written down to be). Where a
+/// stream is gone, it may have been flushed long ago: then its table has the epoch's rows.
+pub(crate) async fn finish(session: &Session, token: &Token, visible: Option<i64>) -> Result<()> {
+    if visible.is_some_and(|visible| visible >= token.mark.ingested_at_us) {
+        return Ok(());
+    }
     for flush in &token.flushes {
         let error = match session.storage.flush_rows(&flush.stream, flush.offset).await {
             Ok(_) => continue,
@@ -65,10 +68,6 @@ pub(crate) async fn finish(session: &Session, token: &Token) -> Result<()> {
                 format!("{table} has {held} of the {rows} rows of its epoch")
             }
             None => {
-                let visible = Epochs::new().visible(session).await?;
-                if visible.is_some_and(|visible| visible >= token.mark.ingested_at_us) {
-                    continue;
-                }
                 format!(
                     "nothing in {table} tells which of its rows are the {rows} of the epoch: look for them"
                 )

@@ -457,9 +457,7 @@ impl BigquerySink {
             visible = self.epochs.visible(&self.session).await?;
         }
         if let Some(last) = last {
-            if visible.is_none_or(|visible| visible < last.mark.ingested_at_us) {
-                recovery::finish(&self.session, &last).await?;
-            }
+            recovery::finish(&self.session, &last, visible).await?;
             self.retired.put(0, last.flushes.iter().map(|flush| flush.stream.as_str().into()).collect());
             if let Some(merger) = &mut self.merger {
                 merger.recover(&last).await?;
@@ -492,7 +490,7 @@ impl BigquerySink {
             return if is_loaded { Ok(()) } else { Err(recovery::not_loaded()) };
         };
         if let Some(token) = of_streams {
-            recovery::finish(&self.session, &token).await?;
+            recovery::finish(&self.session, &token, visible).await?;
             self.retired.put(0, token.flushes.into_iter().map(|flush| flush.stream.into()).collect());
         }
         let courier = Session::new(self.session.config.clone())?;

@@ -124,7 +124,7 @@ const COLUMN_KIB: usize = 256;
 
 /// The log that is taken into the tables, as DuckDB's checkpoint does: a crash replays at most this. Its rows lie in memory too. DuckDB's
 /// own 16 MB would compress a busy table's last rows again every second; 64 cost no more than 256 with two tables (ratio of
-/// the CPU 0.99, median of runs by turns).
+/// the CPU 0.99, two runs by turns).
 const LOG_MIB: usize = 64;
 /// A checkpoint makes a block of every column that has new rows, so that many of them want fewer.
 const LOG_COLUMN_KIB: usize = 192;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millstream_core::evolution::{self, Rules};
 use millstream_core::sink::SinkNotice;
 use millstream_core::{Cause, Judged, Op, Order, Patch, Result, RowSchema, TableName, Type, Value};
-use millstream_layout::cell::{Misfit, convert};
+use millstream_layout::cell::convert;
 use millstream_layout::changelog::ObjectColumn;
 use millstream_layout::keyed::{Keyed, StoredKey};
 use millstream_layout::object;
@@ -511,35 +511,7 @@ impl Table {
 
     /// Why a row is refused.
     pub(crate) fn cause(&self, binding: usize, trouble: Trouble) -> Cause {
-        let table = &self.stored.source;
-        let named = |source: usize| &*self.bindings[binding].0.schema.columns[source].name;
-        match trouble {
-            Trouble::Misfit { column, misfit } => {
-                let column = &self.stored.shape.columns[column];
-                let (code, what) = match misfit {
-                    Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
-                    Misfit::WrongType | Misfit::NullInList => ("type_mismatch", "the value is not of"),
-                };
-                Cause::new(
-                    code,
-                    format!("column {} of {table}: {what} {}", column.source, sql_type(&column.ty)),
-                )
-            }
-            Trouble::Mended => {
-                Cause::new("not_written", format!("table {table} changed while the row was written"))
-            }
-            Trouble::Untyped { source } => Cause::new(
-                "type_unknown",
-                format!("column {} of {table} has a value of no known type", named(source)),
-            ),
-            Trouble::Refused { source } => Cause::new(
-                "type_changed",
-                format!(
-                    "column {} of {table} changed its type, and `on_type_change` says `dead-letter`",
-                    named(source)
-                ),
-            ),
-        }
+        trouble.cause(&self.stored.shape, &self.bindings[binding].0.schema, &self.stored.source, &Duck)
     }
 }
 

@@ -1,12 +1,14 @@
 //! From a row of an event to a table's columns.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use base64::Engine as _;
 use millstream_core::key::normal_digits;
-use millstream_core::{Key, Row, Type, Value};
+use millstream_core::{Cause, Key, Row, RowSchema, Type, Value};
 
 use crate::cell::{self, Cell, Misfit, convert};
+use crate::dialect::Dialect;
 use crate::shape::{Binding, Shape};
 
 /// Why a row can't be written as the table stands.
@@ -31,6 +33,45 @@ pub enum Trouble {
     },
     /// The table was changed to make room; the row finds it now.
     Mended,
+}
+
+impl Trouble {
+    /// What is told of a row of `schema` that is refused for it, of a table of the source.
+    pub fn cause(
+        self,
+        shape: &Shape,
+        schema: &RowSchema,
+        table: &dyn Display,
+        dialect: &dyn Dialect,
+    ) -> Cause {
+        let named = |source: usize| &*schema.columns[source].name;
+        match self {
+            Trouble::Misfit { column, misfit } => {
+                let column = &shape.columns[column];
+                let (code, what) = match misfit {
+                    Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
+                    Misfit::WrongType => ("type_mismatch", "the value is not of"),
+                    Misfit::NullInList => ("null_in_array", "the array holds NULL, which is in no"),
+                };
+                let ty = dialect.sql_type(&column.ty);
+                Cause::new(code, format!("column {} of {table}: {what} {ty}", column.source))
+            }
+            Trouble::Mended => {
+                Cause::new("not_written", format!("table {table} changed while the row was written"))
+            }
+            Trouble::Untyped { source } => {
+                let text = format!("column {} of {table} has a value of no known type", named(source));
+                Cause::new("type_unknown", text)
+            }
+            Trouble::Refused { source } => {
+                let text = format!(
+                    "column {} of {table} changed its type, and `on_type_change` says `dead-letter`",
+                    named(source)
+                );
+                Cause::new("type_changed", text)
+            }
+        }
+    }
 }
 
 /// Takes the values of one row, from the left.

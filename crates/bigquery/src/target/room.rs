@@ -2,7 +2,7 @@
 
 use millstream_core::evolution;
 use millstream_core::{Cause, Judged, Op, Type, Value};
-use millstream_layout::{Change, Dialect as _, Misfit, Trouble, convert};
+use millstream_layout::{Change, Trouble, convert};
 
 use super::{Target, Way};
 use crate::dialect;
@@ -54,46 +54,20 @@ impl Target {
 
     /// Why a row is refused.
     pub(crate) fn cause(&self, session: &Session, binding: usize, trouble: Trouble) -> Cause {
-        let table = &self.source_table;
-        let named = |source: usize| &*self.bindings[binding].binding.schema.columns[source].name;
-        let shape = &self.found.stored.shape;
-        match trouble {
-            Trouble::Untyped { source } | Trouble::Refused { source }
-                if shape.candidates(named(source)).next().is_none()
-                    && !shape.has_room(dialect::of(&session.config)) =>
-            {
-                let text = format!(
-                    "column {} of {table} has a value and no place: {} has as many columns ({}) as BigQuery takes",
-                    named(source),
-                    self.id,
-                    self.found.actual.fields.len()
-                );
-                Cause::new("too_many_columns", text)
-            }
-            Trouble::Misfit { column, misfit } => {
-                let column = &self.found.stored.shape.columns[column];
-                let (code, what) = match misfit {
-                    Misfit::OutOfRange => ("value_out_of_range", "the value is outside of"),
-                    Misfit::WrongType => ("type_mismatch", "the value is not of"),
-                    Misfit::NullInList => ("null_in_array", "the array holds NULL, which is in no"),
-                };
-                let ty = dialect::COLUMNS.sql_type(&column.ty);
-                Cause::new(code, format!("column {} of {table}: {what} {ty}", column.source))
-            }
-            Trouble::Mended => {
-                Cause::new("not_written", format!("table {table} changed while the row was written"))
-            }
-            Trouble::Untyped { source } => Cause::new(
-                "type_unknown",
-                format!("column {} of {table} has a value of no known type", named(source)),
-            ),
-            Trouble::Refused { source } => Cause::new(
-                "type_changed",
-                format!(
-                    "column {} of {table} changed its type, and `on_type_change` says `dead-letter`",
-                    named(source)
-                ),
-            ),
+        let (shape, schema) = (&self.found.stored.shape, &self.bindings[binding].binding.schema);
+        if let Trouble::Untyped { source } | Trouble::Refused { source } = trouble
+            && let name = &*schema.columns[source].name
+            && shape.candidates(name).next().is_none()
+            && !shape.has_room(dialect::of(&session.config))
+        {
+            let text = format!(
+                "column {name} of {} has a value and no place: {} has as many columns ({}) as BigQuery takes",
+                self.source_table,
+                self.id,
+                self.found.actual.fields.len()
+            );
+            return Cause::new("too_many_columns", text);
         }
+        trouble.cause(shape, schema, &self.source_table, &dialect::COLUMNS)
     }
 }
